@@ -1,0 +1,63 @@
+"""Offline RL Explorer, the core: logs, coverage, tabular learners, truth and estimates. It never imports streamlit.
+
+Everything a notebook needs hangs on this module, and importing it is cheap: names are loaded when they are first used.
+
+    import offrl_core as orl
+
+    log = orl.collect("calculator", behavior="logger", n_episodes=3000, seed=42)
+    dataset = orl.frame(log, edits=[orl.DropAction("mul", where="task = 'mul'", how="episodes")])
+    model = orl.train(dataset, "fqi", default_value=0.0)
+    truth = orl.evaluate(model.policy, "calculator", deployment="works")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "ALGORITHMS": "algorithms",
+    "BEHAVIORS": "behavior",
+    "Behavior": "behavior",
+    "CapVisits": "coverage_edits",
+    "DropAction": "coverage_edits",
+    "DropWhere": "coverage_edits",
+    "ESTIMATORS": "evaluation.ope",
+    "Framing": "framing",
+    "FRAMINGS": "framing",
+    "IMPORTERS": "importers",
+    "KeepFraction": "coverage_edits",
+    "MinReturn": "coverage_edits",
+    "OffRLError": "errors",
+    "OnlyValue": "coverage_edits",
+    "WORLDS": "worlds",
+    "bundled_log": "log",
+    "collect": "log",
+    "estimate": "evaluation.ope",
+    "evaluate": "evaluation.exact",
+    "exact_q_of": "evaluation.diagnostics",
+    "frame": "dataset",
+    "read_traces": "log",
+    "return_distribution": "evaluation.exact",
+    "roll_out": "evaluation.rollout",
+    "start_training": "training",
+    "train": "training",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from the module it lives in."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """All public names, loaded or not."""
+    return [*globals(), *_HOMES]

@@ -1,0 +1,57 @@
+"""The conversation behind a step, read back from its raw record for people to read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+
+class Message(NamedTuple):
+    """One message: who, what, and whether it is the decision that was asked about."""
+
+    role: str
+    text: str
+    acting: bool
+
+
+def messages_of(raw: str, acting_index: int | None = None) -> list[Message]:
+    """Messages of a raw record in any of the conversation forms; [] where it isn't a conversation.
+
+    Args:
+        raw: the record's JSON text.
+        acting_index: index of the message that acted, to be marked.
+    """
+    try:
+        record = json.loads(raw)
+    except ValueError:
+        return []
+    messages = record
+    if isinstance(record, dict):
+        messages = next((record[key] for key in ("traj", "messages") if key in record), None)
+        if isinstance(messages, str):
+            messages = json.loads(messages)
+    if not isinstance(messages, list):
+        return []
+    return [
+        Message(str(message.get("role", "?")), _text(message), i == acting_index)
+        for i, message in enumerate(messages)
+        if isinstance(message, dict)
+    ]
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "\n".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
+    lines = [str(content)] if content else []
+    calls = message.get("tool_calls") or (
+        [{"function": message["function_call"]}] if message.get("function_call") else []
+    )
+    for call in calls:
+        function = call.get("function", call) if isinstance(call, dict) else {}
+        lines.append(f"→ {function.get('name')}({_shown(function.get('arguments'))})")
+    return "\n".join(lines) or "(empty)"
+
+
+def _shown(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -1,0 +1,277 @@
+"""Truth: what a policy is worth in a world, by enumerating the full hidden state. Nothing here is sampled."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from ..arrays import BoolArray, FloatArray, IntArray
+from ..errors import NotPossible
+from ..mdp import TabularMDP, build_mdp, discounted_sums, policy_chain, policy_values, value_iteration
+from ..policies import TabularPolicy, uniform_policy
+from ..worlds import World, make_world, reachable_states
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTruth:
+    """Truth on one task: probability of solving it, and mean discounted return."""
+
+    success_rate: float
+    mean_return: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """Exact worth of a policy in a world under one deployment.
+
+    Attributes:
+        world, deployment: where.
+        success_rate: probability that an episode solves its task.
+        mean_return: expected discounted return from the start, reward units.
+        by_task: the same, task by task.
+        unseen_state_rate: probability that an episode meets a state key the policy was never trained on.
+    """
+
+    world: str
+    deployment: str
+    success_rate: float
+    mean_return: float
+    by_task: Mapping[str, TaskTruth]
+    unseen_state_rate: float
+
+
+class WorldModel:
+    """A world under one deployment, enumerated.
+
+    Attributes:
+        world: the world.
+        states: F full states that valid actions can reach.
+        keys: K state keys, in order of first appearance; ``key_index`` (F,) maps states to them.
+        mdp: over full states, with every action, valid or not.
+        successes: (A, F) probability that the action ends the episode solved.
+        starts: (F,) start probabilities.
+        valid_mask: (K, A).
+    """
+
+    def __init__(self, world: World) -> None:
+        """Enumerate breadth first."""
+        self.world = world
+        self.states = reachable_states(world)
+        index = {state: i for i, state in enumerate(self.states)}
+        keys: dict[str, int] = {}
+        self.key_index = np.array([keys.setdefault(world.state_key(state), len(keys)) for state in self.states])
+        self.keys = tuple(keys)
+        self.starts = np.zeros(len(self.states))
+        for probability, state in world.initial_states():
+            self.starts[index[state]] += probability
+        self.tasks = np.array([world.task(state) for state in self.states])
+        self.valid_mask = np.zeros((len(keys), len(world.action_names)), dtype=bool)
+        for state, key in zip(self.states, self.key_index, strict=True):
+            self.valid_mask[key, [world.action_names.index(a) for a in world.actions(state)]] = True
+        self.mdp, self.successes = self._enumerate(index)
+
+    def _enumerate(self, index: dict[Any, int]) -> tuple[TabularMDP, FloatArray]:
+        world, shape = self.world, (len(self.world.action_names), len(self.states))
+        rewards, successes = np.zeros(shape), np.zeros(shape)
+        edges: list[tuple[int, int, int, float]] = []
+        for s, state in enumerate(self.states):
+            for a, action in enumerate(world.action_names):
+                for probability, next_state, reward, terminal in world.transitions(state, action):
+                    rewards[a, s] += probability * reward
+                    if terminal:
+                        successes[a, s] += probability * world.succeeded(next_state)
+                    else:
+                        edges.append((s, a, self._index_of(index, next_state, action), probability))
+        # A world of one step has no edges, hence the shape.
+        states, actions, next_states, probabilities = np.array(edges, dtype=float).reshape(-1, 4).T
+        mdp = build_mdp(
+            shape[1],
+            shape[0],
+            states=states.astype(np.int64),
+            actions=actions.astype(np.int64),
+            next_states=next_states.astype(np.int64),
+            probabilities=probabilities,
+            rewards=rewards,
+        )
+        return mdp, successes
+
+    @staticmethod
+    def _index_of(index: dict[Any, int], state: Any, action: str) -> int:
+        if state not in index:
+            raise NotPossible(f"the invalid action {action} leads to a state that valid actions never reach: {state}")
+        return index[state]
+
+    def probabilities(self, policy: TabularPolicy) -> FloatArray:
+        """(A, F) action probabilities of a policy on the full states; uniform over the valid at keys it doesn't know."""
+        table = self.valid_mask / self.valid_mask.sum(axis=1, keepdims=True)
+        columns = [self.world.action_names.index(action) for action in policy.actions]
+        for k, key in enumerate(self.keys):
+            row = policy.row(key)
+            if row is not None:
+                table[k] = 0.0
+                table[k, columns] = policy.probabilities[row]
+        return np.ascontiguousarray(table[self.key_index].T)
+
+    def event_probability(self, probabilities: FloatArray, event: BoolArray) -> float:
+        """Probability that an episode ever takes a pair of the (A, F) ``event``."""
+        happens = probabilities * event
+        until_then = policy_chain(self.mdp, probabilities - happens)
+        return float(self.starts @ discounted_sums(until_then, happens.sum(axis=0), 1.0))
+
+    def visits(self, probabilities: FloatArray) -> FloatArray:
+        """(F,) expected number of times an episode stands in each full state."""
+        onward = policy_chain(self.mdp, probabilities).T.tocsr()
+        return discounted_sums(onward, self.starts, 1.0)
+
+
+@lru_cache(maxsize=32)
+def world_model(world: str, deployment: str = "works") -> WorldModel:
+    """The enumerated world, made once.
+
+    Raises:
+        UnknownName: no such world or deployment.
+    """
+    return WorldModel(make_world(world, deployment))
+
+
+def evaluate(policy: TabularPolicy, world: str, deployment: str = "works", discount: float | None = None) -> Truth:
+    """Exact worth of a policy.
+
+    Args:
+        policy: over state keys.
+        world: name in :data:`offrl_core.worlds.WORLDS`.
+        deployment: which hidden truth.
+        discount: γ; the world's own by default.
+    """
+    model = world_model(world, deployment)
+    discount = model.world.discount if discount is None else discount
+    probabilities = model.probabilities(policy)
+    returns = policy_values(model.mdp, probabilities, discount)
+    solved = policy_values(model.mdp, probabilities, 1.0, rewards=model.successes)
+    by_task = {}
+    for task in dict.fromkeys(model.tasks[model.starts > 0].tolist()):
+        share = model.starts * (model.tasks == task)
+        share = share / share.sum()
+        by_task[task] = TaskTruth(success_rate=float(share @ solved), mean_return=float(share @ returns))
+    unseen = np.array([not policy.knows(key) for key in model.keys])[model.key_index]
+    return Truth(
+        world=world,
+        deployment=deployment,
+        success_rate=float(model.starts @ solved),
+        mean_return=float(model.starts @ returns),
+        by_task=by_task,
+        unseen_state_rate=model.event_probability(probabilities, np.broadcast_to(unseen, probabilities.shape)),
+    )
+
+
+def return_distribution(
+    policy: TabularPolicy, world: str, deployment: str = "works", discount: float | None = None, max_steps: int = 1000
+) -> dict[float, float]:
+    """Exact distribution of the discounted return: return -> probability, rising.
+
+    Raises:
+        ArithmeticError: after ``max_steps`` steps more than 1e-12 of the episodes still go on.
+    """
+    model = world_model(world, deployment)
+    discount = model.world.discount if discount is None else discount
+    going: dict[tuple[Any, float], float] = {(state, 0.0): p for p, state in model.world.initial_states()}
+    ended: defaultdict[float, float] = defaultdict(float)
+    for step in range(max_steps):
+        following: defaultdict[tuple[Any, float], float] = defaultdict(float)
+        for (state, so_far), mass in going.items():
+            valid = model.world.actions(state)
+            for action, chosen in policy.action_probabilities(model.world.state_key(state), valid).items():
+                for probability, next_state, reward, terminal in model.world.transitions(state, action):
+                    total = round(so_far + discount**step * reward, 12)
+                    share = mass * chosen * probability
+                    if terminal:
+                        ended[total] += share
+                    else:
+                        following[next_state, total] += share
+        going = following
+        if sum(going.values()) <= 1e-12:
+            return dict(sorted(ended.items()))
+    raise ArithmeticError(f"after {max_steps} steps {sum(going.values()):.3g} of the episodes still go on")
+
+
+def true_q_values(
+    policy: TabularPolicy,
+    world: str,
+    deployment: str = "works",
+    *,
+    states: Sequence[str],
+    actions: Sequence[str],
+    behavior: TabularPolicy | None = None,
+    discount: float | None = None,
+) -> FloatArray:
+    """Exact Q of a policy over state keys: take the action once, then follow the policy.
+
+    One key may stand for several full states. They are averaged as the log meets them: by the expected visits of the
+    ``behavior`` policy, and of uniform valid play where that one never comes. So on supported pairs learned and exact
+    values differ by sampling and by what the key hides, and on unsupported pairs by extrapolation.
+
+    Returns:
+        (S, A) reward units; NaN for keys that this deployment can't reach and for actions the world doesn't have.
+    """
+    model = world_model(world, deployment)
+    discount = model.world.discount if discount is None else discount
+    values = policy_values(model.mdp, model.probabilities(policy), discount)
+    return _by_key(model, model.mdp.backup(values, discount), states, actions, behavior)
+
+
+def optimal_q_values(
+    world: str,
+    deployment: str = "works",
+    *,
+    states: Sequence[str],
+    actions: Sequence[str],
+    behavior: TabularPolicy | None = None,
+    discount: float | None = None,
+) -> FloatArray:
+    """Exact Q* of the full hidden state, averaged over keys as in :func:`true_q_values`.
+
+    It belongs to an agent that sees what policies here don't, so it is an upper bound for them.
+    """
+    model = world_model(world, deployment)
+    discount = model.world.discount if discount is None else discount
+    *_, (q_values, _) = value_iteration(model.mdp, discount, start=np.zeros(len(model.states)))
+    return _by_key(model, q_values, states, actions, behavior)
+
+
+def _by_key(
+    model: WorldModel,
+    q_values: FloatArray,
+    states: Sequence[str],
+    actions: Sequence[str],
+    behavior: TabularPolicy | None,
+) -> FloatArray:
+    """(S, A) from (A, F): average over the full states of each key, pick the rows and columns asked for."""
+    uniform = uniform_policy(model.keys, model.world.action_names, model.valid_mask)
+    weights = _key_weights(model, [behavior or uniform, uniform])
+    by_key = np.vstack([np.bincount(model.key_index, weights * row, minlength=len(model.keys)) for row in q_values]).T
+    rows: dict[str, int] = {key: k for k, key in enumerate(model.keys)}
+    columns = {action: a for a, action in enumerate(model.world.action_names)}
+    table = np.full((len(states), len(actions)), np.nan)
+    for s, key in enumerate(states):
+        for a, action in enumerate(actions):
+            if key in rows and action in columns:
+                table[s, a] = by_key[rows[key], columns[action]]
+    return table
+
+
+def _key_weights(model: WorldModel, policies: Sequence[TabularPolicy]) -> FloatArray:
+    """(F,) weights that sum to 1 within each key, from the first policy that visits the key at all."""
+    weights, settled = np.zeros(len(model.states)), np.zeros(len(model.keys), dtype=bool)
+    for policy in policies:
+        visits = model.visits(model.probabilities(policy))
+        totals = np.bincount(model.key_index, visits, minlength=len(model.keys))
+        fresh: IntArray = np.flatnonzero(~settled & (totals > 0))
+        use = np.isin(model.key_index, fresh)
+        weights[use] = (visits / np.where(totals > 0, totals, 1.0)[model.key_index])[use]
+        settled[fresh] = True
+    return weights

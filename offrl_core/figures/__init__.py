@@ -1,0 +1,1 @@
+"""Results to Plotly figures: pure functions, no page and no state."""

@@ -1,0 +1,272 @@
+"""States x actions: the support map and the Q maps, with unsupported pairs hatched and invalid ones blank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from ..arrays import BoolArray, FloatArray, IntArray
+from .theme import (
+    COUNT_SCALE,
+    DIFFERENCE_SCALE,
+    VALUE_SCALE,
+    click_targets,
+    hatched_cells,
+    house_layout,
+    label,
+    labels,
+    narrow,
+)
+
+ROW_HEIGHT = 24
+MAX_TEXT_CELLS = 500  # beyond that, numbers in cells are unreadable and slow
+
+
+def figure_height(n_rows: int) -> int:
+    """Height in pixels that gives each row room for a number."""
+    return 120 + max(n_rows, 3) * ROW_HEIGHT
+
+
+def make_support_map(
+    states: Sequence[str],
+    actions: Sequence[str],
+    counts: IntArray,
+    valid: BoolArray,
+    supported: BoolArray,
+    *,
+    title: str = "",
+    max_count: int | None = None,
+) -> go.Figure:
+    """Counts n(s, a) on a logarithmic scale; unsupported hatched, invalid blank; every cell can be clicked.
+
+    Args:
+        states: (S,) keys, top to bottom.
+        actions: (A,) names.
+        counts: (S, A) rows of the log.
+        valid: (S, A) pairs that may be chosen.
+        supported: (S, A) pairs in the support.
+        title: plain text.
+        max_count: top of the colour scale, so that two maps can share it.
+    """
+    height = figure_height(len(states))
+    top = max(int(max_count or counts.max(initial=1)), 1)
+    shades = np.where(valid & (counts > 0), np.log10(np.maximum(counts, 1)), np.nan)
+    ticks = [value for value in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) if value <= top]
+    heatmap = {
+        **_heatmap(shades, COUNT_SCALE, 0.0, max(float(np.log10(top)), 0.3)),
+        **_cell_text(counts.astype(float), valid, "{:,.0f}"),
+        "showscale": True,
+        "colorbar": {
+            "title": {"text": "rows", "side": "top"},
+            "tickvals": np.log10(ticks).tolist(),
+            "ticktext": [f"{tick:,}" for tick in ticks],
+            "thickness": 12,
+            "len": min(1.0, 260 / height),
+            "y": 1,
+            "yanchor": "top",
+        },
+    }
+    texts = [
+        [_count_text(state, action, int(counts[s, a]), bool(valid[s, a])) for a, action in enumerate(actions)]
+        for s, state in enumerate(states)
+    ]
+    layout = house_layout(height=height, title=title)
+    layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
+    layout["yaxis"] |= _state_axis(states)
+    return go.Figure([heatmap, *_marks(states, actions, valid, supported, texts)], layout)
+
+
+def make_q_maps(
+    states: Sequence[str],
+    actions: Sequence[str],
+    learned: FloatArray,
+    true: FloatArray | None,
+    counts: IntArray,
+    valid: BoolArray,
+    supported: BoolArray,
+    chosen: Sequence[int],
+) -> go.Figure:
+    """Learned Q with the support mask drawn on it; beside it exact Q of that policy and the difference, if truth is known.
+
+    Args:
+        states: (S,) keys, top to bottom.
+        actions: (A,) names.
+        learned: (S, A) learned Q, NaN where the learner may not choose.
+        true: (S, A) exact Q of the policy, or None where no truth is known.
+        counts: (S, A) rows of the log.
+        valid: (S, A) pairs that may be chosen.
+        supported: (S, A) pairs in the support.
+        chosen: (S,) column of the action the policy takes; marked by a triangle.
+    """
+    panels: list[tuple[str, FloatArray, Any]] = [("Learned Q", learned, VALUE_SCALE)]
+    if true is not None:
+        panels += [
+            ("Exact Q of this policy", true, VALUE_SCALE),
+            ("Learned minus exact", learned - true, DIFFERENCE_SCALE),
+        ]
+    layout = house_layout(height=figure_height(len(states)))
+    layout |= {"margin": layout["margin"] | {"t": 56}, "annotations": []}
+    layout["yaxis"] |= _state_axis(states)
+    bound = _bound([learned] if true is None else [learned, true])
+    traces: list[dict[str, Any]] = []
+    gap = 0.02
+    width = (1 - gap * (len(panels) - 1)) / len(panels)
+    for i, (title, values, scale) in enumerate(panels):
+        x_axis = "x" if i == 0 else f"x{i + 1}"
+        start = i * (width + gap)
+        layout["xaxis" + x_axis[1:]] = (
+            layout["xaxis"] | _action_axis(actions) | {"domain": [start, start + width], "anchor": "y"}
+        )
+        layout["annotations"].append(_panel_title(title, start))
+        limit = bound if scale is VALUE_SCALE else _bound([values])
+        shown = np.where(valid, values, np.nan)
+        texts = [
+            [
+                _q_text(title, state, action, float(shown[s, a]), int(counts[s, a]), bool(supported[s, a]))
+                for a, action in enumerate(actions)
+            ]
+            for s, state in enumerate(states)
+        ]
+        heatmap = {**_heatmap(shown, scale, -limit, limit), **_cell_text(shown, valid, "{:+.2f}")}
+        marks = _marks(states, actions, valid, supported, texts)
+        traces += [{**trace, "xaxis": x_axis} for trace in (heatmap, _chosen_marks(chosen, valid), *marks)]
+    return go.Figure(traces, layout)
+
+
+def make_band_map(
+    band_titles: Sequence[str], actions: Sequence[str], mean_q: FloatArray, unsupported_share: FloatArray
+) -> go.Figure:
+    """Many states in few bands: mean learned Q per band and action, hatched where most pairs of the band are unsupported.
+
+    Args:
+        band_titles: (R,) what each band holds.
+        actions: (A,) names.
+        mean_q: (R, A) mean learned Q over the band's states, NaN where none may choose the action.
+        unsupported_share: (R, A) share of the band's valid pairs outside the support.
+    """
+    valid = ~np.isnan(mean_q)
+    limit = _bound([mean_q])
+    texts = [
+        [
+            f"{label(title, 90)}<br>{label(action)}: mean Q {mean_q[r, a]:+.3f}, {unsupported_share[r, a]:.0%} unsupported"
+            for a, action in enumerate(actions)
+        ]
+        for r, title in enumerate(band_titles)
+    ]
+    layout = house_layout(height=140 + 7 * len(band_titles))
+    layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
+    layout["yaxis"] |= {
+        **_state_axis(band_titles),
+        "showticklabels": False,
+        "title": "bands of states, in the chosen order",
+    }
+    heatmap = _heatmap(mean_q, VALUE_SCALE, -limit, limit)
+    return go.Figure([heatmap, *_marks(band_titles, actions, valid, unsupported_share <= 0.5, texts)], layout)
+
+
+def _heatmap(values: FloatArray, scale: Any, low: float, high: float) -> dict[str, Any]:
+    return {
+        "type": "heatmap",
+        "z": narrow(values),
+        "colorscale": scale,
+        "zmin": low,
+        "zmax": high,
+        "xgap": 2,
+        "ygap": 2,
+        "hoverinfo": "skip",
+        "showscale": False,
+    }
+
+
+def _panel_title(title: str, start: float) -> dict[str, Any]:
+    return {
+        "text": f"<b>{label(title)}</b>",
+        "x": start,
+        "y": 1,
+        "xref": "paper",
+        "yref": "paper",
+        "xanchor": "left",
+        "yanchor": "bottom",
+        "yshift": 6,
+        "showarrow": False,
+    }
+
+
+def _action_axis(actions: Sequence[str]) -> dict[str, Any]:
+    return {
+        "tickvals": list(range(len(actions))),
+        "ticktext": labels(actions, 24),
+        "range": [-0.5, len(actions) - 0.5],
+        "showgrid": False,
+    }
+
+
+def _state_axis(states: Sequence[str]) -> dict[str, Any]:
+    return {
+        "tickvals": list(range(len(states))),
+        "ticktext": labels(states, 44),
+        "range": [len(states) - 0.5, -0.5],
+        "showgrid": False,
+    }
+
+
+def _bound(tables: Sequence[FloatArray]) -> float:
+    """Largest absolute finite value, so that the middle colour is zero in every panel."""
+    finite = [np.abs(table[np.isfinite(table)]) for table in tables]
+    return max([float(values.max()) for values in finite if values.size] + [1e-9])
+
+
+def _cell_text(values: FloatArray, valid: BoolArray, form: str) -> dict[str, Any]:
+    if values.size > MAX_TEXT_CELLS:
+        return {}
+    text = [
+        [form.format(value) if ok and np.isfinite(value) else "" for value, ok in zip(row, mask, strict=True)]
+        for row, mask in zip(values, valid, strict=True)
+    ]
+    return {"text": text, "texttemplate": "%{text}", "textfont": {"size": 12}}
+
+
+def _count_text(state: str, action: str, count: int, valid: bool) -> str:
+    said = "not valid here" if not valid else ("never seen" if count == 0 else f"seen {count:,} times")
+    return f"{label(state, 90)}<br>{label(action)}: {said}"
+
+
+def _q_text(title: str, state: str, action: str, value: float, count: int, supported: bool) -> str:
+    number = "no value" if np.isnan(value) else f"{value:+.4f}"
+    seen = "never seen" if count == 0 else f"seen {count:,} times"
+    mark = "" if supported else " (unsupported)"
+    return f"{label(state, 90)}<br>{label(action)}: {seen}{mark}<br>{title} {number}<br>click for the evidence"
+
+
+def _chosen_marks(chosen: Sequence[int], valid: BoolArray) -> dict[str, Any]:
+    rows = [s for s, a in enumerate(chosen) if valid[s, a]]
+    return {
+        "type": "scatter",
+        "x": [chosen[s] - 0.40 for s in rows],
+        "y": rows,
+        "mode": "markers",
+        "marker": {"symbol": "triangle-right", "size": 9, "color": "#111111", "line": {"width": 1, "color": "#ffffff"}},
+        "hoverinfo": "skip",
+        "name": "chosen",
+    }
+
+
+def _marks(
+    states: Sequence[str], actions: Sequence[str], valid: BoolArray, supported: BoolArray, texts: list[list[str]]
+) -> list[dict[str, Any]]:
+    """Hatching and click targets, the same for every map."""
+    rows, columns = np.nonzero(valid & ~supported)
+    hatching = hatched_cells(list(zip(columns.tolist(), rows.tolist(), strict=True)), name="unsupported")
+    rows, columns = np.nonzero(valid)
+    pairs = list(zip(rows.tolist(), columns.tolist(), strict=True))
+    targets = click_targets(
+        columns.astype(np.int16),
+        rows.astype(np.int16),
+        [[states[r], actions[c]] for r, c in pairs],
+        [texts[r][c] for r, c in pairs],
+        size=ROW_HEIGHT,
+    )
+    return [hatching, targets]

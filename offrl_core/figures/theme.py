@@ -1,0 +1,105 @@
+"""One look for all figures: colour means something, and never alone.
+
+Colours are from the palette of Okabe & Ito (2008), told apart by readers with any common colour vision. Unsupported is
+orange *and* hatched, supported is blue and plain, truth is green and outlined. Backgrounds stay transparent and text keeps
+the page's colour, so that one figure serves light and dark.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..arrays import FloatArray
+
+SUPPORTED = "#3A8DC4"
+UNSUPPORTED = "#E08A1E"
+TRUTH = "#0E9F78"
+MUTED = "#8A93A0"
+ACCENT = "#C0589A"
+HATCH = "#7A4A00"
+
+# Counts: light to dark blue. Values: orange below, blue above, through a grey that both themes show.
+COUNT_SCALE = [[0.0, "#DCEBF7"], [0.5, "#6AAED6"], [1.0, "#0B4F8A"]]
+VALUE_SCALE = [[0.0, "#8C4A00"], [0.25, "#E3A55B"], [0.5, "#E9E9E6"], [0.75, "#72AEDB"], [1.0, "#0B4F8A"]]
+DIFFERENCE_SCALE = [[0.0, "#0A6E57"], [0.25, "#6CC0A6"], [0.5, "#ECECEA"], [0.75, "#D58CB9"], [1.0, "#84286A"]]
+
+
+def label(text: str, limit: int = 60) -> str:
+    """A text as a safe label: Plotly reads labels as markup, and names come from other people's files."""
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return html.escape(text, quote=False)
+
+
+def labels(texts: Sequence[str], limit: int = 60) -> list[str]:
+    """:func:`label` for many."""
+    return [label(text, limit) for text in texts]
+
+
+def house_layout(*, height: int, title: str = "") -> dict[str, Any]:
+    """Layout shared by all figures; ``title`` is plain text."""
+    axis = {"automargin": True, "zeroline": False}
+    return {
+        # An empty template: the page's own theme colours text and grid, and Plotly's default one is slow to copy about.
+        "template": {"layout": {}},
+        "height": height,
+        "title": {"text": label(title, 200), "font": {"size": 16}, "x": 0, "xanchor": "left"} if title else None,
+        "margin": {"l": 8, "r": 8, "t": 44 if title else 16, "b": 8},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 14},
+        "hoverlabel": {"font": {"size": 13}},
+        "legend": {"orientation": "h", "y": -0.18, "x": 0},
+        "showlegend": False,
+        "dragmode": False,
+        "xaxis": dict(axis),
+        "yaxis": dict(axis),
+    }
+
+
+def narrow(values: FloatArray) -> np.ndarray:
+    """float32 for the wire: half the bytes, and more digits than a colour can show."""
+    return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def hatched_cells(cells: Sequence[tuple[float, float]], *, name: str) -> dict[str, Any]:
+    """One trace that hatches unit squares around (column, row) centres; colour is never the only sign."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for column, row in cells:
+        x += [column - 0.5, column + 0.5, column + 0.5, column - 0.5, column - 0.5, None]
+        y += [row - 0.5, row - 0.5, row + 0.5, row + 0.5, row - 0.5, None]
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "mode": "lines",
+        "line": {"width": 1, "color": UNSUPPORTED},
+        "fill": "toself",
+        "fillcolor": "rgba(224,138,30,0.10)",
+        "fillpattern": {"shape": "/", "fgcolor": UNSUPPORTED, "size": 7, "solidity": 0.35, "fillmode": "overlay"},
+        "hoverinfo": "skip",
+        "name": name,
+    }
+
+
+def click_targets(
+    columns: np.ndarray, rows: np.ndarray, customdata: list[list[str]], texts: list[str], size: int
+) -> dict[str, Any]:
+    """Transparent square markers above a heatmap: a heatmap itself reports no click to the page."""
+    return {
+        "type": "scatter",
+        "x": columns,
+        "y": rows,
+        "mode": "markers",
+        "marker": {"symbol": "square", "size": size, "color": "rgba(0,0,0,0)", "line": {"width": 0}},
+        "customdata": customdata,
+        "text": texts,
+        "hovertemplate": "%{text}<extra></extra>",
+        "name": "cells",
+        "selected": {"marker": {"color": "rgba(0,0,0,0)"}},
+        "unselected": {"marker": {"color": "rgba(0,0,0,0)"}},
+    }

@@ -1,0 +1,58 @@
+"""Terms of the field as a newcomer meets them: a sentence, the equation, the source. Tooltips are made from here."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Term(NamedTuple):
+    """What a word means, its equation in plain signs, and where it comes from."""
+
+    sentence: str
+    equation: str = ""
+    source: str = ""
+
+    @property
+    def tooltip(self) -> str:
+        """All three in one text."""
+        parts = [self.sentence, self.equation, f"Source: {self.source}." if self.source else ""]
+        return "\n\n".join(part for part in parts if part)
+
+
+TERMS: dict[str, Term] = {
+    "exact": Term(
+        "Computed, not sampled: every task and every pair of hidden numbers is enumerated and weighed by the policy.",
+        "V(s) = Σₐ π(a|s) · [r(s,a) + γ Σ P(s'|s,a) V(s')]",
+        "Sutton & Barto 2018, section 4.1",
+    ),
+    "choice": Term(
+        "Bars are what naive FQI believes each operation is worth. Hatched orange: the log never shows it, so the value is the "
+        "guess Q₀ and nothing else. Green mark: what it is really worth once deployed.",
+        "Q(s,a) = expected discounted return of doing a in s and following the policy afterwards",
+        "extrapolation error: Fujimoto, Meger & Precup 2019",
+    ),
+    "support": Term(
+        "A pair of state and action is supported when the log shows it at least min_count times; hatched pairs are not.",
+        "supported(s,a) ⇔ n(s,a) ≥ min_count",
+        "Fujimoto, Meger & Precup 2019",
+    ),
+    "extrapolation_error": Term(
+        "Learned value minus exact value on pairs outside the support: the part that no row of the log checks.",
+        "Q_learned(s,a) − Q_exact(s,a), n(s,a) < min_count",
+        "Fujimoto, Meger & Precup 2019",
+    ),
+    "overestimation": Term(
+        "Learned minus exact value at the action the policy picks.",
+        "Q_learned(s,π(s)) − Q_exact(s,π(s))",
+        "Thrun & Schwartz 1993",
+    ),
+    "true_q": Term(
+        "Exact value of taking the action once and following this policy afterwards. Where a state stands for several hidden "
+        "ones, they are averaged as the log meets them.",
+        "Q^π(s,a) = r(s,a) + γ Σ P(s'|s,a) V^π(s')",
+        "Sutton & Barto 2018, section 3.5",
+    ),
+    "coverage": Term("Which pairs of state and action a log supports. What it doesn't cover, it can't teach."),
+    "success": Term("Probability that an episode solves its task."),
+    "return": Term("Sum of the rewards of an episode, later ones counted less.", "G = Σ γᵗ rₜ", "Sutton & Barto 2018"),
+}

@@ -1,0 +1,118 @@
+"""Single values of a record, read alike by every importer: numbers, arguments of calls, lists of tools."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from offrl_core.importers.records import Record, parse_json
+from offrl_core.schema import canonical_json, short_hash, storable_text
+
+Row = dict[str, Any]  # column name of the trace schema -> value; columns a row doesn't name are NULL
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What an importer has read: rows in the order of reading, and the raw text of their records."""
+
+    rows: list[Row] = field(default_factory=list)
+    raw: dict[int, str] = field(default_factory=dict)
+
+    def add(self, record: Record, rows: Iterable[Row]) -> None:
+        """Keep the rows of a record and, if there are any, its raw text."""
+        for row in rows:
+            row["record"] = record.number
+            self.rows.append(row)
+            self.raw[record.number] = record.raw
+
+
+def finite_number(value: Any) -> float | None:
+    """The value as a number (true is 1), or None where it isn't one: text, NaN, infinite, beyond a double."""
+    if not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def whole_number(value: Any) -> int | None:
+    """The value as a 32-bit integer (3.0 is 3), or None; true and false are not numbers here."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not -(2**31) <= value < 2**31 or value != int(value):
+        return None
+    return int(value)
+
+
+def tool_names(value: Any) -> list[str] | None:
+    """Names from a list of names or of tool definitions, also as JSON text; None where it is neither."""
+    if isinstance(value, str):
+        value = parse_json(value)[0]
+    if not isinstance(value, list):
+        return None
+    names = [_tool_name(item) for item in value]
+    # Lists of text pass steps_table as they are, so they are made storable here.
+    return [storable_text(name) for name in names if name] if all(names) else None
+
+
+def _tool_name(item: Any) -> str | None:
+    """Name of one tool: the text itself, or that of ``{"name": ...}`` or ``{"function": {"name": ...}}``."""
+    if isinstance(item, dict):
+        function = item.get("function")
+        item = function.get("name") if isinstance(function, dict) else item.get("name")
+    return item if isinstance(item, str) and item else None
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments of a call; ``text`` is None where they can't be parsed: that isn't a call without any."""
+
+    status: str  # see the column arguments_status
+    text: str | None = None  # canonical JSON
+    raw: str | None = None  # as the file had them, where they were text
+
+    def columns(self) -> Row:
+        """The four columns of the trace schema."""
+        return {
+            "arguments": self.text,
+            "arguments_raw": self.raw,
+            "arguments_status": self.status,
+            "arguments_hash": None if self.text is None else short_hash(self.text),
+        }
+
+
+def read_arguments(value: Any) -> Arguments:
+    """Read arguments as logs have them: an object, JSON text (encoded once or twice), a Python literal."""
+    if value is None:
+        return Arguments("absent")
+    if isinstance(value, dict):
+        return Arguments("object", canonical_json(value))
+    if not isinstance(value, str):
+        return Arguments("non_object", canonical_json(value))
+    if not value.strip():
+        return Arguments("empty", None, value)
+    parsed, reason = parse_json(value)
+    if reason:
+        return _read_literal(value)
+    if isinstance(parsed, dict):
+        return Arguments("json_string", canonical_json(parsed), value)
+    inner = parse_json(parsed)[0] if isinstance(parsed, str) else None
+    if isinstance(inner, dict):
+        return Arguments("double_encoded", canonical_json(inner), value)
+    return Arguments("non_object", canonical_json(parsed), value)
+
+
+def _read_literal(text: str) -> Arguments:
+    """Read ``{'a': 1}``, which agents in Python write by mistake; anything but a dict is malformed."""
+    try:
+        value = ast.literal_eval(text.strip())
+        if isinstance(value, dict):
+            return Arguments("python_literal", canonical_json(value), text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        pass  # not a literal, or one that JSON can't say (a tuple as a key)
+    return Arguments("malformed", None, text)

@@ -1,0 +1,457 @@
+"""The trace schema as a file, one step per record: JSON lines, JSON array or Parquet, nested or flat.
+
+Nested, a step looks like this; only ``episode_id``, ``t`` and the name of the action are needed::
+
+    {"episode_id": "e1", "t": 0, "task": "...", "state": {"user_goal": "...", "available_tools": ["search"]},
+     "action": {"type": "tool_call", "tool": "search", "arguments": {"q": "x"}},
+     "observation": {"tool_result": "...", "error": null}, "reward": 1.0, "done": true,
+     "metadata": {"behavior_policy": "...", "temperature": 0.0, "latency_ms": 12.0, "cost_usd": 0.01}}
+
+Flat, it has the columns of ``schema.COLUMNS``, free-form parts as JSON text; both may be mixed. Other fields
+survive in ``metadata``. ``write_jsonl`` writes the nested form, and reading that gives the same table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from offrl_core.importers.fields import Gathered, Row, finite_number, read_arguments, tool_names, whole_number
+from offrl_core.importers.records import Record, parse_json
+from offrl_core.importers.report import ImportReport, Place
+from offrl_core.schema import COLUMNS, canonical_json, short_hash, storable_text
+
+EXAMPLE = b"""\
+{"episode_id": "e1", "t": 0, "task": "add", \
+"state": {"user_goal": "2 + 3", "available_tools": ["calculator", "answer"]}, \
+"action": {"type": "tool_call", "tool": "calculator", "arguments": {"expression": "2 + 3"}}, \
+"observation": {"tool_result": "5", "error": null}, "reward": 0.0, "done": false, \
+"metadata": {"behavior_policy": "demo"}}
+{"episode_id": "e1", "t": 1, "task": "add", \
+"state": {"user_goal": "2 + 3", "available_tools": ["calculator", "answer"]}, \
+"action": {"type": "tool_call", "tool": "answer", "arguments": {"value": 5}}, \
+"observation": {"tool_result": "", "error": null}, "reward": 1.0, "terminal": true, "timeout": false, \
+"metadata": {"behavior_policy": "demo"}}
+"""
+
+_SIGNS = ("episode_id", "t", "action")
+_PROVENANCE = ("source_file", "record", "upload_order")  # set anew by each import
+_IN_METADATA = ("behavior_policy", "temperature", "latency_ms", "cost_usd", "safety_flags")
+_IN_ACTION = {
+    "name": "action",
+    "type": "action_type",
+    "tool": "tool",
+    "arguments": "arguments",
+    "arguments_raw": "arguments_raw",
+    "arguments_status": "arguments_status",
+    "decision_id": "decision_id",
+    "call_index": "call_index",
+}
+_IN_OBSERVATION = {"tool_result": "tool_result", "error": "error"}
+_STATUSES = (
+    "object",
+    "json_string",
+    "double_encoded",
+    "python_literal",
+    "non_object",
+    "empty",
+    "malformed",
+    "absent",
+)
+_SQL_TYPES = {column.name: column.sql_type for column in COLUMNS}
+# Read by rules of their own; everything else is read by its SQL type.
+_OWN_RULES = {"episode_id", "t", "action", "arguments", "arguments_hash", "error", "metadata", *_PROVENANCE}
+_BY_TYPE = frozenset(_SQL_TYPES) - _OWN_RULES
+_AT_TOP = frozenset(_SQL_TYPES) | {"observation", "done"}
+# SQL type -> how to read it (None: it isn't one) and what to call it.
+_CONVERSIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "BOOLEAN": (lambda value: value if isinstance(value, bool) else None, "true or false"),
+    "DOUBLE": (finite_number, "a number"),
+    "INTEGER": (whole_number, "an integer"),
+    "VARCHAR[]": (tool_names, "a list of names"),
+}
+
+
+class _Unusable(Exception):
+    """A record can't be a step: the field, a short kind and a sentence."""
+
+    def __init__(self, field: str | None, kind: str, message: str) -> None:
+        """Keep the three parts for the report."""
+        super().__init__(message)
+        self.field, self.kind, self.message = field, kind, message
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known about the steps read so far, to judge the next one and the whole file."""
+
+    steps: set[tuple[str, int]] = field(default_factory=set)
+    last_t: dict[str, int] = field(default_factory=dict)
+    out_of_order: int = 0
+
+
+# -- recognising ---------------------------------------------------------------------------------------------
+
+
+def sniff(values: Sequence[Any]) -> tuple[float, str]:
+    """How sure it is that these values are steps of the trace schema, 0 to 1, and why."""
+    objects = [value for value in values if isinstance(value, dict)]
+    found = [sum(sign in value for sign in _SIGNS) for value in objects]
+    complete = sum(n == len(_SIGNS) for n in found)
+    partly = sum(n == len(_SIGNS) - 1 for n in found)  # a log that forgot one: its report says which
+    if not complete and not partly:
+        return 0.0, "no record has the fields episode_id, t and action"
+    confidence = (complete + 0.6 * partly) / len(values)
+    why = f"found episode_id, t and action in {complete} of the first {len(values)} records"
+    return confidence, why + (f", two of the three in {partly} more" if partly else "")
+
+
+# -- reading -------------------------------------------------------------------------------------------------
+
+
+def read(records: Iterable[Record], source: str, report: ImportReport) -> Gathered:
+    """Read steps; a record that can't be one is set aside with its field and reason.
+
+    Args:
+        records: records of the file, in order.
+        source: name of the file, for the report.
+        report: gets the problems, and notes on what was concluded about endings.
+    """
+    gathered = Gathered()
+    seen = _Seen()
+    for record in records:
+        place = report.at(source, record.number)
+        try:
+            row = _row(record, place)
+            _check_place(row, seen)
+        except (_Unusable, RecursionError) as error:
+            report.n_steps_quarantined += 1
+            if isinstance(error, RecursionError):
+                error = _Unusable(None, "nested too deep", "the record is nested too deep to be read")
+            place.lose(error.field, error.kind, error.message, record.raw)
+        else:
+            gathered.add(record, [row])
+    _close_episodes(gathered.rows, source, report)
+    if seen.out_of_order:
+        message = f"{seen.out_of_order:,} steps stood behind a later one of their episode; sorted by t"
+        report.at(source).mend("t", "steps out of order", message)
+    return gathered
+
+
+def _check_place(row: Row, seen: _Seen) -> None:
+    """Note a step's place in its episode.
+
+    Raises:
+        _Unusable: another record already holds that step.
+    """
+    episode_id, t = row["episode_id"], row["t"]
+    if (episode_id, t) in seen.steps:
+        message = f"step {t} of episode {episode_id} was already there; the first one is kept"
+        raise _Unusable("t", "duplicate step", message)
+    seen.steps.add((episode_id, t))
+    seen.out_of_order += t < seen.last_t.get(episode_id, t)
+    seen.last_t[episode_id] = t
+
+
+def _row(record: Record, place: Place) -> Row:
+    """One record as a row.
+
+    Raises:
+        _Unusable: the record is no object, or lacks an episode, a step number or an action.
+    """
+    if not isinstance(record.value, dict):
+        raise _Unusable(None, "not an object", "a step must be an object with episode_id, t and action")
+    cells, metadata = _flatten(record.value)
+    row: Row = {
+        "episode_id": _episode_id(cells.get("episode_id")),
+        "t": _step_number(cells.get("t")),
+        "action": _action_name(cells),
+    }
+    for name, value in cells.items():
+        if value is not None and name in _BY_TYPE:
+            row[name] = _cell(name, value, place)
+    row |= _arguments(cells, place) | _defaults(cells, row)
+    row["error"] = _error(cells.get("error"))
+    row["metadata"] = canonical_json(metadata) if metadata else None
+    row["done"] = _done(cells, place)
+    return row
+
+
+# -- nested to flat ------------------------------------------------------------------------------------------
+
+
+def _flatten(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split a record, nested or flat, into cells by column name and what belongs into ``metadata``."""
+    cells = {name: value for name, value in record.items() if name in _AT_TOP}
+    extra = {name: value for name, value in record.items() if name not in _AT_TOP}
+    if not all(name in record for name in _PROVENANCE):  # a foreign log may call anything "record"
+        extra |= {name: cells.pop(name) for name in _PROVENANCE if name in record}
+    metadata = _metadata(cells, extra)
+    if isinstance(cells.get("action"), dict):
+        _unpack(cells, "action", _IN_ACTION, metadata)
+    if isinstance(cells.get("observation"), dict):
+        _unpack(cells, "observation", _IN_OBSERVATION, metadata)
+    elif "observation" in cells:
+        cells.setdefault("tool_result", cells["observation"])
+    _from_state(cells)
+    if extra:
+        before = metadata.get("extra", {})
+        metadata["extra"] = (before if isinstance(before, dict) else {"extra": before}) | extra
+    return cells, metadata
+
+
+def _metadata(cells: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+    """Take ``metadata`` out of the cells, and what has a column out of it; no object goes to ``extra``."""
+    metadata = cells.pop("metadata", None)
+    if isinstance(metadata, str):
+        parsed, reason = parse_json(metadata)
+        metadata = metadata if reason else parsed
+    if not isinstance(metadata, dict):
+        extra |= {} if metadata is None else {"metadata": metadata}
+        return {}
+    rest = {}
+    for name, value in metadata.items():
+        if name not in _IN_METADATA:
+            rest[name] = value
+        elif cells.get(name) is None:
+            cells[name] = value
+        else:  # said twice: the column stands, the other is kept beside it
+            rest[f"metadata.{name}"] = value
+    return rest
+
+
+def _unpack(cells: dict[str, Any], part: str, names: dict[str, str], metadata: dict[str, Any]) -> None:
+    """Move the fields of a nested part into their columns, and those without a column into ``metadata``."""
+    for name, value in cells.pop(part).items():
+        if name in names:
+            cells[names[name]] = value
+        else:
+            metadata[name if name not in metadata else f"{part}.{name}"] = value
+
+
+def _from_state(cells: dict[str, Any]) -> None:
+    """Take text and available tools from the state, where the record doesn't give them itself."""
+    state = cells.get("state")
+    if not isinstance(state, dict):
+        return
+    text = state.get("state_text", state.get("key"))
+    if text is not None:
+        cells.setdefault("state_text", text if isinstance(text, str) else canonical_json(text))
+    if state.get("available_tools") is not None:
+        cells.setdefault("available_tools", state["available_tools"])
+
+
+# -- cells ---------------------------------------------------------------------------------------------------
+
+
+def _episode_id(value: Any) -> str:
+    """The episode's name; a whole number will do."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value.strip():
+        return value
+    raise _Unusable("episode_id", "no episode_id", "every step needs an episode_id, a text that isn't empty")
+
+
+def _step_number(value: Any) -> int:
+    """The step number; 3.0 is 3, but true and "3" are no numbers."""
+    number = whole_number(value)
+    if number is None:
+        what = "it is missing" if value is None else "what stands here is none"
+        message = f"every step needs an integer t of at most 32 bits; {what}"
+        raise _Unusable("t", "t is not an integer", message)
+    return number
+
+
+def _action_name(cells: dict[str, Any]) -> str:
+    """Name of the action: what the record calls it, else the tool, else the type."""
+    for name in ("action", "tool", "action_type"):
+        value = cells.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):  # classical environments number them
+            return str(value)
+        if isinstance(value, str) and value:
+            return value
+    message = "every step needs an action: a name, or an object with a tool or a type"
+    raise _Unusable("action", "no action", message)
+
+
+def _defaults(cells: dict[str, Any], row: Row) -> Row:
+    """Conclude what the record implies but doesn't say; an explicit null stays NULL."""
+    implied: Row = {}
+    if row.get("tool") and "action_type" not in cells:
+        implied["action_type"] = "tool_call"
+    if row.get("action_type") == "tool_call" and "tool" not in cells:
+        implied["tool"] = row["action"]
+    if "action_logprob" not in cells and (logprob := finite_number(cells.get("action_logprobs"))) is not None:
+        implied["action_logprob"] = logprob
+    return implied
+
+
+def _cell(name: str, value: Any, place: Place) -> Any:
+    """A value that isn't null as its column wants it; NULL and a problem where it can't be."""
+    sql_type = _SQL_TYPES[name]
+    if sql_type == "VARCHAR":
+        return _text_cell(name, value, place)
+    if sql_type == "JSON":
+        return _json_cell(name, value, place)
+    convert, wanted = _CONVERSIONS[sql_type]
+    read = convert(value)
+    if read is None:
+        message = f"this is not {wanted}, so the step keeps no {name} (NULL)"
+        place.mend(name, f"{name} is not {wanted}", message, value)
+    return read
+
+
+def _text_cell(name: str, value: Any, place: Place) -> str:
+    """Text as it is, a number as its text; lists and objects as JSON text, a problem where text was due."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | dict) and name != "tool_result":  # results may have any shape
+        message = "text was expected; it is kept as JSON text"
+        place.mend(name, f"{name} is not text", message, value)
+    return canonical_json(value)
+
+
+def _json_cell(name: str, value: Any, place: Place) -> str:
+    """Canonical JSON text of a value; text that is JSON stands for what it says, other text for a string."""
+    if isinstance(value, str):
+        parsed, reason = parse_json(value)
+        if not reason:
+            return canonical_json(parsed)
+        if value.lstrip()[:1] in ("{", "["):
+            message = f"the JSON text is broken ({reason}); it is kept as a plain string"
+            place.mend(name, f"{name} is broken JSON", message, value)
+    return canonical_json(value)
+
+
+def _arguments(cells: dict[str, Any], place: Place) -> Row:
+    """The columns of the arguments: as the record's own status says, else by looking at them."""
+    value, status = cells.get("arguments"), cells.get("arguments_status")
+    known = status is None or (isinstance(status, str) and status in _STATUSES)
+    if "arguments_status" in cells and known:
+        text = None if value is None else _json_cell("arguments", value, place)
+        return {"arguments": text, "arguments_hash": None if text is None else short_hash(text)}
+    if not known:
+        message = "this status isn't known; it was found anew from the arguments"
+        place.mend("arguments_status", "unknown arguments_status", message, status)
+    raw = cells.get("arguments_raw")
+    columns = read_arguments(raw if value is None else value).columns()
+    return columns | ({"arguments_raw": raw} if isinstance(raw, str) else {})
+
+
+def _error(value: Any) -> str | None:
+    """Why the action failed; false and an empty text say that it didn't."""
+    if value is None or value is False or value == "":
+        return None
+    return value if isinstance(value, str) else canonical_json(value)
+
+
+# -- endings -------------------------------------------------------------------------------------------------
+
+
+def _done(cells: dict[str, Any], place: Place) -> bool:
+    """The bare ``done`` of a record; false where the record says it more exactly, or not at all."""
+    done = cells.get("done")
+    if done is None or cells.get("terminal") is not None or cells.get("timeout") is not None:
+        return False
+    if not isinstance(done, bool):
+        message = "this is not true or false, so the step counts as one that says nothing about an ending"
+        place.mend("done", "done is not true or false", message, done)
+    return done is True
+
+
+def _close_episodes(rows: list[Row], source: str, report: ImportReport) -> None:
+    """Split ``done`` into ``terminal`` and ``timeout`` in place, and report gaps between steps."""
+    episodes: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        episodes[row["episode_id"]].append(row)
+    n_gaps = n_bare = n_open = 0
+    for steps in episodes.values():
+        steps.sort(key=lambda row: row["t"])
+        n_gaps += sum(after["t"] - before["t"] > 1 for before, after in pairwise(steps))
+        for row in steps[:-1]:
+            _close_inner(row, report.at(source, row["record"]))
+        n_bare += _close_last(steps[-1])
+        n_open += steps[-1]["terminal"] is None
+    if n_gaps:
+        message = f"the step numbers of episodes have {n_gaps:,} gaps; steps may be missing from the log"
+        report.at(source).mend("t", "gaps between steps", message)
+    if n_bare:
+        report.notes.append(
+            f'{n_bare:,} of {len(episodes):,} episodes end with a bare "done", read as "the task ended": '
+            "the log doesn't separate that from an episode that was cut."
+        )
+    if n_open:
+        n = len(episodes)
+        report.notes.append(f"The log doesn't say whether the task ended in {n_open:,} of {n:,} episodes.")
+
+
+def _close_inner(row: Row, place: Place) -> None:
+    """Later steps follow, so the episode went on; only an explicit ``terminal`` or ``timeout`` insists."""
+    if row.pop("done") or row.get("terminal") or row.get("timeout"):
+        message = "the step says that its episode ended, but later steps follow; check the episode_id"
+        place.mend("done", "end inside an episode", message)
+    row["terminal"] = row.get("terminal") or False
+    row["timeout"] = row.get("timeout") or False
+
+
+def _close_last(row: Row) -> bool:
+    """End an episode at its last step; True where only a bare ``done`` says that it ended."""
+    if row.pop("done"):
+        row["terminal"], row["timeout"] = True, False
+        return True
+    terminal, timeout = row.get("terminal"), row.get("timeout")
+    # One of the two being true excludes the other; being false says nothing about it.
+    row["terminal"] = False if terminal is None and timeout else terminal
+    row["timeout"] = False if timeout is None and terminal else timeout
+    return False
+
+
+# -- writing -------------------------------------------------------------------------------------------------
+
+
+def write_jsonl(steps: pa.Table, path: str | Path) -> None:
+    """Write steps as JSON lines in the nested form, in their upload order; reading them gives the same table.
+
+    Only the provenance (``source_file``, ``record``, ``upload_order``) is set anew when the file is read.
+
+    Args:
+        steps: a table with the columns of ``schema.STEPS_ARROW_SCHEMA``.
+        path: file to write; an existing one is replaced.
+    """
+    if steps.num_rows:
+        steps = steps.sort_by("upload_order")
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for batch in steps.to_batches(max_chunksize=1024):
+            for row in batch.to_pylist():
+                file.write(storable_text(json.dumps(_nested(row), ensure_ascii=False)) + "\n")
+
+
+def _nested(row: dict[str, Any]) -> dict[str, Any]:
+    """One row of the table in the nested form; nulls are written, as a missing field may be concluded."""
+    row = {name: _written(name, value) for name, value in row.items() if name not in _PROVENANCE}
+    del row["arguments_hash"]
+    metadata = row.pop("metadata")
+    if not isinstance(metadata, dict):
+        metadata = {} if metadata is None else {"extra": {"metadata": metadata}}
+    metadata |= {name: value for name in _IN_METADATA if (value := row.pop(name)) is not None}
+    action = {name: row.pop(column) for name, column in _IN_ACTION.items()}
+    observation = {name: row.pop(column) for name, column in _IN_OBSERVATION.items()}
+    known = row["terminal"] is not None or row["timeout"] is not None
+    done = bool(row["terminal"] or row["timeout"]) if known else None
+    return row | {"action": action, "observation": observation, "done": done, "metadata": metadata}
+
+
+def _written(name: str, value: Any) -> Any:
+    """A cell as JSON value; JSON text becomes what it says, except strings and null: they'd be misread."""
+    if value is None or _SQL_TYPES[name] != "JSON":
+        return value
+    parsed, reason = parse_json(value)
+    return value if reason or parsed is None or isinstance(parsed, str) else parsed

@@ -1,0 +1,100 @@
+"""The contract of a learner: a generator of progress that returns a trained model, and its registry entry.
+
+``train(dataset, config, *, seed) -> Generator[Progress, None, TrainedModel]``. It yields at least every 100 ms, so that a
+caller can show progress and stop it by closing it; it uses no global random state and sees the dataset only, never a
+world: offline by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .arrays import FloatArray
+from .dataset import Dataset
+from .errors import NotPossible
+from .policies import TabularPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Progress:
+    """A sign of life. ``step`` counts in the learner's own unit, named in its spec; ``total`` bounds it.
+
+    ``q_values`` (S, A) is given for key frames only; NaN where an action may not be chosen.
+    """
+
+    step: int
+    total: int
+    metrics: Mapping[str, float]
+    q_values: FloatArray | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrainedModel:
+    """What a learner returns.
+
+    Attributes:
+        policy: over the states and actions of the dataset.
+        q_values: (S, A) learned values, NaN where an action may not be chosen; None for learners without values.
+        converged: False where the learner stopped at its bound of steps.
+        algorithm, config, seed: how it was trained; filled in by :func:`offrl_core.training.train`.
+        history: progress that was reported, key frames included.
+    """
+
+    policy: TabularPolicy
+    q_values: FloatArray | None
+    converged: bool = True
+    algorithm: str = ""
+    config: Any = None
+    seed: int = 0
+    history: tuple[Progress, ...] = field(default=(), repr=False)
+
+
+Training = Generator[Progress, None, TrainedModel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlgorithmSpec:
+    """Registry entry of a learner.
+
+    Attributes:
+        name: key of the registry, links and notebooks.
+        title: plain words; the field's term comes second.
+        short: for axes and chips, at most 20 letters.
+        summary: one sentence for a menu.
+        config_class: frozen dataclass of parameters with metadata.
+        train: the generator.
+        metrics: name -> meaning and unit of everything it reports.
+        unit: what ``Progress.step`` counts.
+        equation: in TeX.
+        source: paper and equation number.
+        differs: numbered differences from the source.
+        instant: whether it is done before a page is drawn; others ask before they run.
+    """
+
+    name: str
+    title: str
+    short: str
+    summary: str
+    config_class: type
+    train: Callable[..., Training]
+    metrics: Mapping[str, str]
+    unit: str
+    equation: str
+    source: str
+    differs: tuple[str, ...] = ()
+    instant: bool = True
+
+
+def require_rewards(dataset: Dataset, learner: str) -> None:
+    """Refuse to learn values where no row has any.
+
+    Raises:
+        NotPossible: no step of the dataset has both a known reward and a known successor or ending.
+    """
+    if not dataset.has_rewards:
+        raise NotPossible(
+            f"{learner} learns values, and no step of this log has a known reward. "
+            "Behavior cloning (bc) needs none; to learn values, load a log with rewards."
+        )

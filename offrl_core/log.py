@@ -1,0 +1,227 @@
+"""A log: steps of episodes in an in-memory DuckDB, with the raw records beside them.
+
+In memory, because a DuckDB file locks other processes out; Parquet is the form at rest. One connection thread per log:
+sums are then added in one order, so that a run repeats bit for bit, and thirty visitors share two cores fairly.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pandas as pd
+import pyarrow as pa
+
+from .behavior import Behavior, WorldSource, collect_steps, named_behavior
+from .errors import EmptyDataset, TraceFormatError
+from .importers.report import ImportReport
+from .schema import RECORDS_ARROW_SCHEMA, canonical_json, short_hash
+
+DATA_DIRECTORY = Path(__file__).resolve().parent.parent / "data"
+
+BUNDLED: dict[str, WorldSource] = {
+    "calculator": WorldSource(
+        world="calculator",
+        behavior=named_behavior("logger")[1],
+        behavior_name="logger",
+        n_episodes=3000,
+        seed=42,
+    ),
+    "calculator_without_mul": WorldSource(
+        world="calculator",
+        behavior=named_behavior("logger_without_mul")[1],
+        behavior_name="logger_without_mul",
+        n_episodes=3000,
+        seed=42,
+    ),
+}
+
+
+class Log:
+    """Steps of episodes, queryable; see :mod:`offrl_core.schema` for the columns.
+
+    Attributes:
+        name: what people call it.
+        fingerprint: 16 hexadecimal digits that identify the content.
+        source: how a world's log was made; None for an imported one, whose truth is unknown.
+        report: what was read, what was not, and why.
+    """
+
+    def __init__(
+        self,
+        relation: str,
+        *,
+        name: str,
+        fingerprint: str,
+        source: WorldSource | None,
+        report: ImportReport,
+        tables: dict[str, pa.Table] | None = None,
+    ) -> None:
+        """Load the table expression ``relation`` (over ``tables`` or a file) as the steps of the log."""
+        self.name, self.fingerprint, self.source, self.report = name, fingerprint, source, report
+        self.lock = threading.Lock()  # guards the making of derived tables, see offrl_core.framing
+        self._connection = duckdb.connect(config={"threads": "1", "autoinstall_known_extensions": "false"})
+        given = {"records": RECORDS_ARROW_SCHEMA.empty_table(), **(tables or {})}
+        for table_name, table in given.items():
+            self._connection.register(f"given_{table_name}", table)
+        self._connection.execute(
+            f"CREATE TABLE steps AS SELECT (row_number() OVER () - 1)::BIGINT AS row, * FROM {relation}"
+        )
+        self._connection.execute("CREATE TABLE records AS FROM given_records")
+        for table_name in given:
+            self._connection.unregister(f"given_{table_name}")
+        self.n_steps, self.n_episodes = self.rows("SELECT count(*), count(DISTINCT episode_id) FROM steps")[0]
+        if not self.n_steps:
+            raise EmptyDataset(f"{name} holds no step, so there is nothing to look at.")
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of one's own to the tables of this log; safe to use beside others."""
+        return self._connection.cursor()
+
+    def rows(self, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run trusted SQL and return its rows. SQL of visitors goes through :func:`offrl_core.query.run_query`."""
+        return self.cursor().execute(sql, parameters or []).fetchall()
+
+    def frame(self, sql: str, parameters: list[Any] | None = None) -> pd.DataFrame:
+        """Run trusted SQL and return a DataFrame."""
+        return self.cursor().execute(sql, parameters or []).df()
+
+    def raw_record(self, source_file: str, record: int) -> str | None:
+        """The raw text of one record of the file, where it was kept."""
+        found = self.rows("SELECT raw FROM records WHERE source_file = ? AND record = ?", [source_file, record])
+        return found[0][0] if found else None
+
+    def write_parquet(self, path: Path) -> None:
+        """Write the steps as Parquet; the same log gives the same bytes with the same DuckDB version."""
+        self.cursor().execute(
+            "COPY (SELECT * EXCLUDE (row) FROM steps ORDER BY row) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)]
+        )
+
+    def __repr__(self) -> str:
+        """Counts, not contents."""
+        return f"Log({self.name!r}, {self.n_episodes:,} episodes, {self.n_steps:,} steps)"
+
+
+def collect(
+    world: str, behavior: str | Behavior = "logger", n_episodes: int = 3000, seed: int = 42, name: str | None = None
+) -> Log:
+    """Let a logging policy act in a world and keep what it does.
+
+    Args:
+        world: name in :data:`offrl_core.worlds.WORLDS`.
+        behavior: name in :data:`offrl_core.behavior.BEHAVIORS`, or dials of your own.
+        n_episodes: episodes to collect, 1 to 1,000,000.
+        seed: of the one random generator; the same arguments give the same log.
+        name: what people shall call it.
+    """
+    behavior_name, dials = named_behavior(behavior)
+    source = WorldSource(world=world, behavior=dials, behavior_name=behavior_name, n_episodes=n_episodes, seed=seed)
+    return log_of_source(source, name=name or f"{world}, {behavior_name}, {n_episodes:,} episodes")
+
+
+def log_of_source(source: WorldSource, *, name: str, steps_file: Path | None = None) -> Log:
+    """The log that a source describes, collected anew or read from its Parquet file."""
+    # A path is data, not a parameter, inside CREATE TABLE; quotes are doubled.
+    relation = "given_steps" if steps_file is None else "read_parquet('{}')".format(str(steps_file).replace("'", "''"))
+    log = Log(
+        relation,
+        name=name,
+        fingerprint=short_hash(canonical_json(source.to_json())),
+        source=source,
+        report=ImportReport(format="world", why="made here by a logging policy"),
+        tables=None if steps_file else {"steps": collect_steps(source)},
+    )
+    log.report.n_episodes, log.report.n_steps = log.n_episodes, log.n_steps
+    return log
+
+
+def bundled_log(name: str) -> Log:
+    """One of the logs in ``data/``, checked against its sidecar.
+
+    Raises:
+        TraceFormatError: the files are missing or don't belong together.
+    """
+    path, sidecar_path = DATA_DIRECTORY / f"{name}.parquet", DATA_DIRECTORY / f"{name}.json"
+    if name not in BUNDLED or not path.exists() or not sidecar_path.exists():
+        raise TraceFormatError(f"The bundled log {name!r} is not in {DATA_DIRECTORY.name}/; make it with `make data`.")
+    sidecar = json.loads(sidecar_path.read_text(encoding="utf-8"))
+    if sidecar["made_by"] != BUNDLED[name].to_json():
+        raise TraceFormatError(
+            f"{sidecar_path.name} describes another log than this version of the code; run `make data`."
+        )
+    return log_of_source(BUNDLED[name], name=sidecar["title"], steps_file=path)
+
+
+def make_bundled(name: str, directory: Path = DATA_DIRECTORY) -> Path:
+    """Make a bundled log anew, Parquet and sidecar, and return the path of the Parquet file."""
+    titles = {"calculator": "Calculator, with mul", "calculator_without_mul": "Calculator, without mul"}
+    log = log_of_source(BUNDLED[name], name=titles[name])
+    path = directory / f"{name}.parquet"
+    log.write_parquet(path)
+    sidecar = {
+        "title": titles[name],
+        "made_by": BUNDLED[name].to_json(),
+        "command": "make data",
+        "n_episodes": log.n_episodes,
+        "n_steps": log.n_steps,
+        "content_sha256": content_hash(log),
+        "file_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "written_with": {"duckdb": duckdb.__version__},
+        "licence": "MIT, as the project",
+    }
+    text = json.dumps(sidecar, indent=2, ensure_ascii=False) + "\n"
+    path.with_suffix(".json").write_text(text, encoding="utf-8")
+    return path
+
+
+def content_hash(log: Log) -> str:
+    """SHA-256 over all rows in order: equal logs have equal hashes, whatever wrote their files."""
+    digest = hashlib.sha256()
+    for row in log.rows("SELECT * EXCLUDE (row) FROM steps ORDER BY row"):
+        digest.update(canonical_json(row).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def read_traces(
+    path: str | Path,
+    *,
+    data: bytes | None = None,
+    format: str | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Log:
+    """Read a trace file of any known format.
+
+    Args:
+        path: the file; with ``data``, only the name of it.
+        data: content, where it doesn't lie on this machine's disk.
+        format: name in :data:`offrl_core.importers.IMPORTERS`, to override what the content looks like.
+        progress: called with the fraction done.
+
+    Returns:
+        The log; ``log.report`` says what was read, what was not, and why.
+
+    Raises:
+        TraceFormatError: nothing in the file can be read; the sentence says why.
+    """
+    from .importers import read_source
+
+    path = Path(path)
+    if data is None:
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise TraceFormatError(f"{path.name} can't be opened: {error.strerror}.") from error
+    imported = read_source(path.name, data, format=format, progress=progress)
+    return Log(
+        "given_steps",
+        name=path.name,
+        fingerprint=short_hash(hashlib.sha256(data).hexdigest() + (format or "")),
+        source=None,
+        report=imported.report,
+        tables={"steps": imported.steps, "records": imported.records},
+    )

@@ -1,0 +1,149 @@
+"""Markov decision processes as flat arrays, and what can be solved on them.
+
+One form serves both the truth (a world's full states) and the log (its counts). Pairs are stored action-major, pair
+(s, a) in row a*S + s, so that a sweep is one sparse product, one addition and a maximum over the first axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+
+from .arrays import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TabularMDP:
+    """Expected rewards and successor probabilities of every pair.
+
+    Attributes:
+        rewards: (A, S) expected immediate reward in reward units; -inf where the pair may not be chosen.
+        successors: (A*S, S) sparse; row a*S + s holds the probabilities of going on to each state. A row sums to less
+            than 1 where the episode may end.
+    """
+
+    rewards: FloatArray
+    successors: scipy.sparse.csr_array
+
+    @property
+    def n_states(self) -> int:
+        """S."""
+        return self.rewards.shape[1]
+
+    def backup(self, v_values: FloatArray, discount: float) -> FloatArray:
+        """(A, S) one Bellman backup: reward + discount * expected value of what follows."""
+        q_values = self.successors @ v_values
+        q_values *= discount
+        q_values += self.rewards.ravel()
+        return q_values.reshape(self.rewards.shape)
+
+
+def build_mdp(
+    n_states: int,
+    n_actions: int,
+    *,
+    states: IntArray,
+    actions: IntArray,
+    next_states: IntArray,
+    probabilities: FloatArray,
+    rewards: FloatArray,
+) -> TabularMDP:
+    """Put flat lists together.
+
+    Args:
+        n_states: S.
+        n_actions: A.
+        states: (N,) state of each edge.
+        actions: (N,) action of each edge.
+        next_states: (N,) state that follows, -1 where the episode ends.
+        probabilities: (N,) of each edge given its pair.
+        rewards: (A, S) expected immediate rewards, -inf where the pair may not be chosen.
+    """
+    goes_on = next_states >= 0
+    pairs = actions[goes_on] * n_states + states[goes_on]
+    successors = scipy.sparse.csr_array(
+        (probabilities[goes_on], (pairs, next_states[goes_on])), shape=(n_actions * n_states, n_states)
+    )
+    return TabularMDP(rewards=rewards, successors=successors)
+
+
+def settled_change(values: FloatArray) -> float:
+    """Largest change at which values count as standing still: 1e-12 of the largest value, or of 1 if that is more."""
+    return 1e-12 * max(1.0, float(np.abs(values).max(initial=0.0)))
+
+
+def value_iteration(
+    mdp: TabularMDP, discount: float, *, start: FloatArray, max_sweeps: int = 5000
+) -> Iterator[tuple[FloatArray, float]]:
+    """Sweep Q <- backup(max Q) until the values stand still (see :func:`settled_change`).
+
+    Args:
+        mdp: pairs that may not be chosen have reward -inf; each state needs one that may.
+        discount: γ.
+        start: (S,) values to begin with.
+        max_sweeps: give up then; the last change says how far it got.
+
+    Yields:
+        (A, S) Q after each sweep, and the largest change of a state value (reward units).
+    """
+    v_values = start
+    for _ in range(max_sweeps):
+        q_values = mdp.backup(v_values, discount)
+        improved = q_values.max(axis=0)
+        change = float(np.abs(improved - v_values).max(initial=0.0))
+        v_values = improved
+        yield q_values, change
+        if change <= settled_change(v_values):
+            return
+
+
+def policy_chain(mdp: TabularMDP, probabilities: FloatArray) -> scipy.sparse.csr_array:
+    """(S, S) probability of going on from one state to another under (A, S) action probabilities."""
+    n_actions, n_states = probabilities.shape
+    weights = scipy.sparse.csr_array(
+        (probabilities.ravel(), (np.tile(np.arange(n_states), n_actions), np.arange(n_actions * n_states))),
+        shape=(n_states, n_actions * n_states),
+    )
+    return weights @ mdp.successors
+
+
+def discounted_sums(
+    chain: scipy.sparse.csr_array, amounts: FloatArray, discount: float, *, max_sweeps: int = 100_000
+) -> FloatArray:
+    """(S,) solution of x = amounts + discount * chain x, by successive substitution.
+
+    Where episodes end after T steps the solution is exact after T sweeps; discount 1 is allowed there.
+
+    Raises:
+        ArithmeticError: no convergence within ``max_sweeps``: episodes hardly ever end.
+    """
+    total = np.zeros_like(amounts)
+    for _ in range(max_sweeps):
+        new_total = amounts + discount * (chain @ total)
+        change = float(np.abs(new_total - total).max(initial=0.0))
+        total = new_total
+        if change <= settled_change(total) / 10:
+            return total
+    raise ArithmeticError(f"values still moved by {change:g} after {max_sweeps} sweeps: episodes hardly ever end")
+
+
+def policy_values(
+    mdp: TabularMDP, probabilities: FloatArray, discount: float, *, rewards: FloatArray | None = None
+) -> FloatArray:
+    """Exact values of a fixed policy.
+
+    Args:
+        mdp: the process.
+        probabilities: (A, S) of the policy.
+        discount: γ; 1 is allowed where every episode ends.
+        rewards: (A, S) instead of the process's own, to value something else than reward (success, say).
+
+    Returns:
+        (S,) expected discounted sums.
+    """
+    # -inf marks pairs outside the process; a policy that puts nothing on them must not meet 0 * -inf.
+    amounts = np.where(probabilities > 0, mdp.rewards if rewards is None else rewards, 0.0)
+    return discounted_sums(policy_chain(mdp, probabilities), (probabilities * amounts).sum(axis=0), discount)

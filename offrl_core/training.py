@@ -1,0 +1,75 @@
+"""Run a learner to the end, keep what it reported, and name the run by its content."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .algorithms import algorithm_spec
+from .coverage_edits import edits_to_link
+from .dataset import Dataset
+from .interfaces import Progress, TrainedModel, Training
+from .params import config_values, make_config
+from .schema import SCHEMA_VERSION, canonical_json, short_hash
+
+
+def start_training(dataset: Dataset, algorithm: str, *, seed: int = 0, **parameters: Any) -> Training:
+    """The generator of a learner on a dataset; pull it for progress, close it to stop.
+
+    Raises:
+        UnknownName: no such algorithm.
+        InvalidConfig: a parameter it doesn't have, or out of range.
+    """
+    spec = algorithm_spec(algorithm)
+    config = make_config(spec.config_class, parameters, algorithm)
+    return _named(spec.train(dataset, config, seed=seed), algorithm, config, seed)
+
+
+def _named(training: Training, algorithm: str, config: Any, seed: int) -> Training:
+    """Pass progress on, and add to the model what it was trained with and how it went."""
+    history: list[Progress] = []
+    while True:
+        try:
+            progress = next(training)
+        except StopIteration as finished:
+            model: TrainedModel = finished.value
+            break
+        history.append(progress)
+        yield progress
+    return replace(model, algorithm=algorithm, config=config, seed=seed, history=tuple(history))
+
+
+def train(dataset: Dataset, algorithm: str, *, seed: int = 0, **parameters: Any) -> TrainedModel:
+    """Train to the end.
+
+    Args:
+        dataset: see :func:`offrl_core.dataset.frame`.
+        algorithm: name in :data:`offrl_core.algorithms.ALGORITHMS`.
+        seed: of the run's own generator, where the learner draws anything.
+        **parameters: fields of the learner's config; the rest keep their defaults.
+
+    Raises:
+        UnknownName, InvalidConfig: as :func:`start_training`.
+        NotPossible: the dataset lacks what the learner needs (rewards, say).
+    """
+    training = start_training(dataset, algorithm, seed=seed, **parameters)
+    while True:
+        try:
+            next(training)
+        except StopIteration as finished:
+            model: TrainedModel = finished.value
+            return model
+
+
+def run_id(dataset: Dataset, algorithm: str, config: Any, seed: int) -> str:
+    """Readable name plus 8 hexadecimal digits over everything that can change the result."""
+    content = {
+        "log": dataset.log.fingerprint,
+        "framing": dataset.framing.token,
+        "edits": edits_to_link(dataset.edits),
+        "algorithm": algorithm,
+        "config": config_values(config),
+        "seed": seed,
+        "schema": SCHEMA_VERSION,
+    }
+    return f"{algorithm}-{short_hash(canonical_json(content))[:8]}"

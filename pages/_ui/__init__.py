@@ -1,0 +1,1 @@
+"""Widgets and state that the pages share; the only code between Streamlit and the core."""

@@ -1,0 +1,82 @@
+"""The bar above every page: which log, what was taken away from it, what is left, and the link to all that."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from offrl_core.coverage_edits import edits_to_link
+
+from . import state, work
+
+
+def render_bar() -> None:
+    """Draw the bar and every warning that concerns all pages."""
+    for warning in state.take_warnings():
+        st.warning(warning, icon=":material/link_off:")
+    now = work.current()
+    with st.container(border=True, key="bar"), st.container(horizontal=True, vertical_alignment="bottom"):
+        options = work.log_titles()
+        st.selectbox(
+            "Log",
+            list(options),
+            format_func=lambda name: options.get(name, name),
+            key=state.widget_key("data"),
+            on_change=_take_log,
+            width=300,
+            help="What the agent did. Bundled logs, one you generate, or trace files you load on the Data page.",
+        )
+        _render_chips(now)
+        _render_link()
+    if now.problem:
+        st.error(now.problem, icon=":material/block:")
+
+
+def _take_log() -> None:
+    state.take("data")
+    state.forget_place()
+
+
+def _render_chips(now: work.Current) -> None:
+    dataset = now.dataset
+    with st.container(horizontal=True, vertical_alignment="center", key="chips", width="stretch"):
+        for i, edit in enumerate(now.edits):
+            change = ""
+            if dataset is not None:
+                before, after = dataset.stages[i], dataset.stages[i + 1]
+                lost = before.n_steps - after.n_steps
+                change = f" (−{lost:,} steps)" if lost else ""
+            st.button(
+                f"{short(edit.sentence)}{change}",
+                key=f"w:chip{i}",
+                icon=":material/close:",
+                help=f"{edit.sentence} Click to undo this edit.",
+                on_click=remove_edit,
+                args=(i,),
+            )
+        if dataset is not None:
+            first, last = dataset.stages[0], dataset.stages[-1]
+            left = f"**{last.n_steps:,}** of {first.n_steps:,} steps" if now.edits else f"**{last.n_steps:,}** steps"
+            pairs = f"{int((dataset.support_mask() & dataset.valid_mask).sum()):,} of {int(dataset.valid_mask.sum()):,}"
+            st.caption(f"{left} · {last.n_episodes:,} episodes · {pairs} valid state-action pairs seen")
+
+
+def _render_link() -> None:
+    with st.popover("Link", icon=":material/link:", help="A link that reproduces what you see."):
+        st.caption("Every choice is in this link, so it shows the same page to others and next year.")
+        st.code(state.full_link(), language=None, wrap_lines=True)
+        if state.get("data").startswith(work.UPLOAD_PREFIX):
+            st.caption("Trace files don't travel in a link: whoever opens it loads the same file on the Data page.")
+
+
+def short(sentence: str, limit: int = 60) -> str:
+    """A sentence cut to chip length, Markdown signs shown as they are."""
+    text = sentence.rstrip(".")
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+!|~$:" else c for c in text)
+
+
+def remove_edit(index: int) -> None:
+    """Take one edit out of the list."""
+    edits = list(work.current_edits())
+    del edits[index]
+    state.put("edits", edits_to_link(edits))

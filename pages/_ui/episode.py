@@ -1,0 +1,88 @@
+"""One episode, step by step, and the conversation it was read from. Texts of files are shown as text, never as markup."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import streamlit as st
+
+from offrl_core.conversation import messages_of
+from offrl_core.log import Log
+
+from . import layout
+
+MAX_STEPS = 60
+
+
+def render_episode(log: Log, episode_id: str, t: int | None = None) -> None:
+    """Steps of an episode; the one at ``t`` is marked, and its conversation is shown where the log has one."""
+    steps = log.frame("SELECT * FROM steps WHERE episode_id = ? ORDER BY t", [episode_id])
+    if steps.empty:
+        st.caption("This episode isn't in the log.")
+        return
+    first = steps.iloc[0]
+    st.markdown(f"##### Episode {layout.plain(episode_id)}")
+    if isinstance(first["task"], str):
+        st.caption(f"Task: {layout.plain(first['task'], 300)}")
+    conversation = _conversation(log, steps, t)
+    if conversation:
+        with st.expander("The conversation, as it stands in the file", icon=":material/forum:", expanded=t is not None):
+            for message in conversation:
+                _render_message(*message)
+    table = steps if conversation and t is not None else None
+    with st.expander("Its steps", icon=":material/list:", expanded=table is None):
+        for _, step in steps.head(MAX_STEPS).iterrows():
+            _render_step(step, marked=t is not None and step["t"] == t)
+        if len(steps) > MAX_STEPS:
+            st.caption(f"The first {MAX_STEPS} of {len(steps):,} steps.")
+
+
+def _conversation(log: Log, steps: pd.DataFrame, t: int | None) -> list[tuple[str, str, bool]]:
+    here = steps[steps["t"] == t] if t is not None else steps.head(1)
+    if here.empty or pd.isna(here.iloc[0]["record"]):
+        return []
+    step = here.iloc[0]
+    raw = log.raw_record(step["source_file"], int(step["record"]))
+    index = None if t is None or pd.isna(step["message_index"]) else int(step["message_index"])
+    return [tuple(message) for message in messages_of(raw, index)] if raw else []
+
+
+def _render_message(role: str, text: str, acting: bool) -> None:
+    mark = " :material/arrow_back: this decision" if acting else ""
+    st.caption(f"**{layout.plain(role)}**{mark}")
+    st.code(
+        text if len(text) <= 4000 else f"{text[:4000]}\n… first 4,000 of {len(text):,} characters",
+        language=None,
+        wrap_lines=True,
+    )
+
+
+def _render_step(step: pd.Series, *, marked: bool) -> None:
+    with st.container(border=True):
+        reward = "unknown" if pd.isna(step["reward"]) else f"{step['reward']:+g}"
+        mark = ":material/arrow_forward: " if marked else ""
+        st.markdown(f"{mark}**{int(step['t'])}** · `{str(step['action']).replace('`', chr(39))}` · reward {reward}")
+        told = {"state": step["state_text"], "arguments": _pretty(step["arguments"] or step["arguments_raw"])}
+        told["result"] = step["tool_result"]
+        told["error"] = step["error"]
+        text = "\n".join(
+            f"{name}: {_cut(value)}"
+            for name, value in told.items()
+            if isinstance(value, str) and value not in ("", "{}")
+        )
+        if text:
+            st.code(text, language=None, wrap_lines=True)
+
+
+def _pretty(arguments: object) -> str | None:
+    if not isinstance(arguments, str):
+        return None
+    try:
+        return json.dumps(json.loads(arguments), ensure_ascii=False)
+    except ValueError:
+        return arguments
+
+
+def _cut(text: str, limit: int = 600) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"

@@ -1,0 +1,94 @@
+"""Small pieces of page: figures, tables, tips, and texts from files shown as nothing but text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+from offrl_core.glossary import TERMS
+
+from . import state
+
+CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
+
+
+def render_figure(figure: go.Figure, *, key: str, alt: str, select: bool = False) -> list[dict[str, Any]]:
+    """Draw a figure; with ``select`` return the points that were clicked."""
+    if not select:
+        st.plotly_chart(figure, key=f"w:fig:{key}", alt=alt, config=CHART_CONFIG)
+        return []
+    event = st.plotly_chart(
+        figure, key=f"w:fig:{key}", alt=alt, config=CHART_CONFIG, on_select="rerun", selection_mode="points"
+    )
+    return list(event["selection"]["points"]) if event else []
+
+
+def pager(field: str, n_items: int, per_page: int, what: str) -> slice:
+    """Buttons to move a window over many items; says "n of N" and returns the slice to show."""
+    first = min(int(state.get(field)), max(n_items - 1, 0)) // per_page * per_page
+    last = min(first + per_page, n_items)
+    with st.container(horizontal=True, vertical_alignment="center", key=f"w:pager:{field}"):
+        if n_items > per_page:
+            st.button(
+                "Previous",
+                icon=":material/chevron_left:",
+                disabled=first == 0,
+                on_click=state.put,
+                args=(field, first - per_page),
+            )
+            st.button(
+                "Next",
+                icon=":material/chevron_right:",
+                disabled=last == n_items,
+                on_click=state.put,
+                args=(field, first + per_page),
+            )
+        st.caption(f"{what} {first + 1:,} to {last:,} of {n_items:,}", width="content")
+    return slice(first, last)
+
+
+def tip(term: str) -> str:
+    """Tooltip of a glossary term: sentence, equation, source."""
+    return TERMS[term].tooltip
+
+
+def plain(text: str, limit: int = 120) -> str:
+    """A text from a file inside a Markdown sentence: shortened, on one line, its Markdown shown and not obeyed."""
+    text = " ".join(text.split())
+    text = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~$:." else c for c in text)
+
+
+def percent_table(rows: Mapping[str, Mapping[str, float]]) -> Any:
+    """Probabilities as a table of whole percents, rows by name."""
+    return pd.DataFrame(rows).T.style.format("{:.1%}", na_rep="unknown")
+
+
+def safe_csv(table: pd.DataFrame) -> str:
+    """CSV whose text cells can't be taken for formulas by a spreadsheet."""
+
+    def harmless(cell: object) -> object:
+        return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "-", "@", "\t", "\r") else cell
+
+    return table.map(harmless).to_csv(index=False)
+
+
+def in_words(success: Mapping[str, Mapping[str, float]]) -> str:
+    """A table of probabilities as text, for readers who don't see the picture."""
+    return "; ".join(
+        f"{title}: " + ", ".join(f"{task} {value:.0%}" for task, value in by_task.items())
+        for title, by_task in success.items()
+    )
+
+
+def truth_unknown(now: Any) -> None:
+    """Say that there is no truth to compare with."""
+    st.info(
+        f"{plain(now.log.name)} is an imported log: nobody knows the world behind it, so there is **no exact value** here. "
+        "What you see is what the log supports.",
+        icon=":material/help:",
+    )

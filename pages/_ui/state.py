@@ -1,0 +1,162 @@
+"""What the visitor has chosen: the only place that touches the address bar and the session.
+
+Every choice that defines what is on screen is a ``Field`` below. It lives in the session under its own name, survives page
+switches, and is written to the address bar whenever it differs from its default. Widgets are bound to a field by key; the
+"copy link" text names every field and a version, so that a link keeps its meaning when a default changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+LINK_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A choice: its default, and how its text in a link is read. ``parse`` raises ValueError on nonsense."""
+
+    default: Any
+    parse: Callable[[str], Any] = str
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        value = float(text)
+        if not (math.isfinite(value) and low <= value <= high):
+            raise ValueError(f"must lie between {low:g} and {high:g}")
+        return value
+
+    return parse
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    bounded = _number(low, high)
+    return lambda text: int(bounded(str(int(text))))
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+FIELDS: dict[str, Field] = {
+    "data": Field("calculator"),
+    "framing": Field(""),
+    "edits": Field(""),
+    "deployment": Field("works", _one_of("works", "broken", "crash")),
+    "guess": Field(0.0, _number(-1000, 1000)),
+    "min_count": Field(1, _whole(1, 1_000_000)),
+    "learners": Field("bc,fqi,fqi_support,cql"),
+    "params": Field(""),
+    "seed": Field(0, _whole(0, 2**31)),
+    "shown": Field("fqi"),
+    "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),
+    "only": Field(""),
+    "task": Field(""),
+    "first": Field(0, _whole(0, 10**9)),
+    "cell_state": Field(""),
+    "cell_action": Field(""),
+    "episode": Field(""),
+    "sql": Field(""),
+    "gen_right": Field(0.62, _number(0, 1)),
+    "gen_random": Field(0.0, _number(0, 1)),
+    "gen_action": Field("mul"),
+    "gen_skip": Field("mul=1.0"),
+    "gen_episodes": Field(3000, _whole(1, 100_000)),
+    "gen_seed": Field(42, _whole(0, 2**31)),
+}
+
+# Session keys beside the fields: uploads by fingerprint, warnings of the link, and the keys of widgets ("w:...").
+UPLOADS, WARNINGS, LOADED = "uploads", "link_warnings", "link_loaded"
+
+
+def get(name: str) -> Any:
+    """The current value of a field."""
+    return st.session_state.get(name, FIELDS[name].default)
+
+
+def put(name: str, value: Any) -> None:
+    """Set a field."""
+    assert name in FIELDS, name
+    st.session_state[name] = value
+
+
+def widget_key(name: str) -> str:
+    """Key for a widget that edits a field; sets the widget to the field's value.
+
+    Use it with ``on_change=state.take, args=(name,)``. Fields keep their value on pages where the widget isn't shown.
+    """
+    key = f"w:{name}"
+    st.session_state[key] = get(name)
+    return key
+
+
+def take(name: str) -> None:
+    """Callback of a bound widget: its value becomes the field's. A cleared choice keeps the old one."""
+    value = st.session_state[f"w:{name}"]
+    if value is not None:
+        put(name, value)
+
+
+def load_link() -> None:
+    """Read the address bar once per session; what can't be read is said and replaced by its default."""
+    if st.session_state.get(LOADED):
+        return
+    st.session_state[LOADED] = True
+    version = st.query_params.get("v", LINK_VERSION)
+    if version != LINK_VERSION:
+        warn(f"This link was made with version {version} of the app; defaults may have changed since.")
+    for name, text in st.query_params.to_dict().items():
+        if name not in FIELDS:
+            continue
+        try:
+            put(name, FIELDS[name].parse(text))
+        except ValueError as error:
+            warn(f"The link sets {name} to {text!r}, which can't be read ({error}); the default is used.")
+
+
+def warn(sentence: str) -> None:
+    """Keep a sentence for the top of the page."""
+    st.session_state.setdefault(WARNINGS, []).append(sentence)
+
+
+def take_warnings() -> list[str]:
+    """The sentences kept so far; each is shown once."""
+    warnings = st.session_state.get(WARNINGS, [])
+    st.session_state[WARNINGS] = []
+    return list(dict.fromkeys(warnings))
+
+
+def forget_place() -> None:
+    """Forget cell, episode and window: they belong to the log that was looked at."""
+    for name in ("framing", "cell_state", "cell_action", "episode", "first", "task", "only", "sort"):
+        put(name, FIELDS[name].default)
+
+
+def write_link() -> None:
+    """Write every field that differs from its default to the address bar."""
+    params = {name: str(get(name)) for name, field in FIELDS.items() if get(name) != field.default}
+    if st.query_params.to_dict() != params:
+        st.query_params.from_dict(params)
+
+
+def full_link() -> str:
+    """A link that names every field and the version."""
+    params = {"v": LINK_VERSION, **{name: str(get(name)) for name in FIELDS}}
+    return f"{str(st.context.url).split('?')[0]}?{urlencode(params)}"
+
+
+def uploads() -> dict[str, Any]:
+    """Logs this visitor uploaded, by fingerprint."""
+    return st.session_state.setdefault(UPLOADS, {})

@@ -1,0 +1,237 @@
+"""The core's work for the pages, done once: thin cached wrappers, named after the core function they call.
+
+Results are immutable, so they are shared between sessions as they are. Keys are content: log fingerprint, framing, edits,
+parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.arrays import FloatArray
+from offrl_core.behavior import Behavior, behavior_policy
+from offrl_core.coverage_edits import CoverageEdit, edits_from_link
+from offrl_core.dataset import Dataset
+from offrl_core.errors import InvalidEdit, OffRLError
+from offrl_core.evaluation.exact import Truth
+from offrl_core.evaluation.ope import Estimate
+from offrl_core.framing import FRAMINGS, default_framing_name
+from offrl_core.interfaces import TrainedModel
+from offrl_core.log import Log
+from offrl_core.worlds import make_world
+
+from . import state
+
+BUNDLED_TITLES = {
+    "calculator": "Calculator agent, with mul",
+    "calculator_without_mul": "Calculator agent, without mul",
+}
+GENERATED = "generated"
+UPLOAD_PREFIX = "upload:"
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def bundled_log(name: str) -> Log:
+    """A log of ``data/``."""
+    return orl.bundled_log(name)
+
+
+@st.cache_resource(show_spinner="The agent is acting…", max_entries=16)
+def collected_log(right: float, random: float, skip: str, action: str, n_episodes: int, seed: int) -> Log:
+    """A log collected with the dials of the Data page; ``skip`` is "task=probability,..."."""
+    behavior = Behavior(right_probability=right, random_probability=random)
+    for task, probability in read_skips(skip).items():
+        behavior = behavior.without(action, (task,), probability)
+    return orl.collect(
+        "calculator", behavior, n_episodes=n_episodes, seed=seed, name=f"Generated, {n_episodes:,} episodes"
+    )
+
+
+def read_skips(text: str) -> dict[str, float]:
+    """Parse "mul=1.0,add=0.5"; what can't be read is left out."""
+    skips = {}
+    for part in text.split(","):
+        task, _, number = part.partition("=")
+        try:
+            probability = float(number)
+        except ValueError:
+            continue
+        if 0 < probability <= 1:
+            skips[task] = probability
+    return skips
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What all pages look at: the chosen log before edits, and the framed dataset after them (or why there is none)."""
+
+    log: Log
+    edits: tuple[CoverageEdit, ...]
+    framing_name: str
+    dataset: Dataset | None
+    problem: str
+
+    @property
+    def world(self) -> str | None:
+        """Name of the world behind the log; None for imported logs, whose truth is unknown."""
+        return self.log.source.world if self.log.source else None
+
+
+def current() -> Current:
+    """The log, edits and dataset that the session's fields ask for."""
+    log, edits = chosen_log(), current_edits()
+    framing_name = state.get("framing") if state.get("framing") in FRAMINGS else default_framing_name(log)
+    try:
+        return Current(log, edits, framing_name, framed(log, framing_name, edits), "")
+    except OffRLError as error:
+        return Current(log, edits, framing_name, None, str(error))
+
+
+def chosen_log() -> Log:
+    """The log of the field ``data``; a name that leads nowhere falls back to the first bundled log, and says so."""
+    name = state.get("data")
+    if name in BUNDLED_TITLES:
+        return bundled_log(name)
+    if name == GENERATED:
+        dials = [state.get(f"gen_{dial}") for dial in ("right", "random", "skip", "action", "episodes", "seed")]
+        return collected_log(*dials)
+    upload = state.uploads().get(name.removeprefix(UPLOAD_PREFIX))
+    if upload is not None:
+        return upload
+    state.warn(
+        "The link names a log that isn't loaded in this session. Open Data and load its file; "
+        "until then the bundled log is shown."
+    )
+    state.put("data", "calculator")
+    return bundled_log("calculator")
+
+
+def log_titles() -> dict[str, str]:
+    """Value of the field ``data`` -> title, for every log this visitor can choose."""
+    loaded = {UPLOAD_PREFIX + key: log.name for key, log in state.uploads().items()}
+    return {**BUNDLED_TITLES, GENERATED: "Generated, with your dials", **loaded}
+
+
+def current_edits() -> tuple[CoverageEdit, ...]:
+    """The edits of the link; those that can't be read are dropped from it with a warning."""
+    try:
+        return edits_from_link(state.get("edits"))
+    except OffRLError as error:
+        state.put("edits", "")
+        state.warn(f"The coverage edits of this link were left out. {error}")
+        return ()
+
+
+def framed(log: Log, framing_name: str, edits: tuple[CoverageEdit, ...]) -> Dataset:
+    """:func:`offrl_core.frame`, once per log, framing and edits."""
+    return _framed(log.fingerprint, framing_name, edits, log)
+
+
+@st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")
+def _framed(fingerprint: str, framing_name: str, edits: tuple[CoverageEdit, ...], _log: Log) -> Dataset:
+    return orl.frame(_log, FRAMINGS[framing_name], edits)
+
+
+def dataset_key(dataset: Dataset) -> tuple[str, str, str]:
+    """What identifies a dataset in caches."""
+    return dataset.log.fingerprint, dataset.framing.token, repr(dataset.edits)
+
+
+def trained(dataset: Dataset, algorithm: str, seed: int = 0, **parameters: Any) -> TrainedModel:
+    """:func:`offrl_core.train`, once per dataset, algorithm, parameters and seed."""
+    return _trained(dataset_key(dataset), algorithm, seed, parameters, dataset)
+
+
+@st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
+def _trained(
+    key: tuple[str, str, str], algorithm: str, seed: int, parameters: dict[str, Any], _dataset: Dataset
+) -> TrainedModel:
+    return orl.train(_dataset, algorithm, seed=seed, **parameters)
+
+
+def truth(dataset: Dataset, model: TrainedModel, deployment: str) -> Truth | None:
+    """:func:`offrl_core.evaluate` where a world stands behind the log, else None."""
+    return _truth((*dataset_key(dataset), model.algorithm, repr(model.config), model.seed), deployment, dataset, model)
+
+
+@st.cache_resource(show_spinner=False, max_entries=1024, ttl="2h")
+def _truth(key: tuple[Any, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> Truth | None:
+    source = _dataset.log.source
+    return orl.evaluate(_model.policy, source.world, deployment) if source else None
+
+
+@st.cache_resource(show_spinner=False, max_entries=64, ttl="2h")
+def behavior_truth(fingerprint: str, deployment: str, _log: Log) -> Truth:
+    """Exact worth of the policy that wrote a world's log."""
+    if _log.source is None:
+        raise InvalidEdit("No world stands behind an imported log.")
+    policy = behavior_policy(make_world(_log.source.world), _log.source.behavior)
+    return orl.evaluate(policy, _log.source.world, deployment)
+
+
+def exact_q(dataset: Dataset, model: TrainedModel, deployment: str) -> FloatArray | None:
+    """:func:`offrl_core.exact_q_of`, once."""
+    return _exact_q(
+        (*dataset_key(dataset), model.algorithm, repr(model.config), model.seed), deployment, dataset, model
+    )
+
+
+@st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
+def _exact_q(key: tuple[Any, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> FloatArray | None:
+    return orl.exact_q_of(_model, _dataset, deployment)
+
+
+def estimated(dataset: Dataset, model: TrainedModel) -> Estimate:
+    """:func:`offrl_core.estimate` by weighted importance sampling, once."""
+    return _estimated((*dataset_key(dataset), model.algorithm, repr(model.config), model.seed), dataset, model)
+
+
+@st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
+def _estimated(key: tuple[Any, ...], _dataset: Dataset, _model: TrainedModel) -> Estimate:
+    return orl.estimate(_model.policy, _dataset, "wis")
+
+
+def parameters_of(algorithm: str) -> dict[str, Any]:
+    """Parameters a visitor has set for a learner; the shared guess for never-seen pairs is one of them."""
+    spec = orl.ALGORITHMS[algorithm]
+    known = spec.config_class.__dataclass_fields__
+    chosen: dict[str, Any] = {"default_value": state.get("guess")} if "default_value" in known else {}
+    if "min_count" in known:
+        chosen["min_count"] = state.get("min_count")
+    chosen.update({name: value for name, value in set_parameters(algorithm).items() if name in known})
+    return chosen
+
+
+def set_parameters(algorithm: str) -> Mapping[str, Any]:
+    """The part of the field ``params`` that belongs to a learner: "cql.conservative_weight=2,..."."""
+    found: dict[str, Any] = {}
+    for part in state.get("params").split(","):
+        owner_and_name, _, text = part.partition("=")
+        owner, _, name = owner_and_name.partition(".")
+        if owner == algorithm and text:
+            try:
+                found[name] = float(text)
+            except ValueError:
+                found[name] = text
+    return found
+
+
+def set_parameter(algorithm: str, name: str, value: Any) -> None:
+    """Write one parameter into the field ``params``; shared ones go to their own field."""
+    if name == "default_value":
+        state.put("guess", float(value))
+        return
+    if name == "min_count":
+        state.put("min_count", int(value))
+        return
+    parts = dict(part.split("=", 1) for part in state.get("params").split(",") if "=" in part)
+    default = orl.ALGORITHMS[algorithm].config_class.__dataclass_fields__[name].default
+    parts.pop(f"{algorithm}.{name}", None)
+    if value != default:
+        parts[f"{algorithm}.{name}"] = str(value)
+    state.put("params", ",".join(f"{key}={text}" for key, text in parts.items()))

@@ -1,0 +1,195 @@
+"""The log itself: choose, generate or load one; what was read and what was not; episodes, step by step."""
+
+import pandas as pd
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.framing import FRAMINGS
+from offrl_core.worlds import WORLDS
+from pages._ui import episode, layout, state, work
+
+MAX_EPISODES = 1000
+MAX_PROBLEMS = 1000
+
+
+def render_upload() -> None:
+    """Load trace files; each becomes a log of this session, and the last one is shown."""
+    formats = "; ".join(spec.title for spec in orl.IMPORTERS.values())
+    files = st.file_uploader(
+        "Trace files of your agent",
+        accept_multiple_files=True,
+        key="w:files",
+        help=f"Recognised by content, not by name: {formats}. JSON, JSON lines, gzip or Parquet, up to 200 MB.",
+    )
+    st.caption("Files stay in this session, on this server. Texts in them are shown as text only.")
+    seen = st.session_state.setdefault("w:seen_files", {})
+    for file in files:
+        if file.file_id not in seen:
+            seen[file.file_id] = read_file(file.name, file.getvalue())
+        if seen[file.file_id]:
+            st.error(seen[file.file_id], icon=":material/block:")
+
+
+def read_file(name: str, data: bytes) -> str:
+    """Read one file into the session; returns the sentence that says why it can't be read, or ""."""
+    bar = st.progress(0.0, text=f"Reading {layout.plain(name)}")
+    try:
+        log = orl.read_traces(name, data=data, progress=lambda done: bar.progress(min(done, 1.0)))
+    except orl.OffRLError as error:
+        return str(error)
+    finally:
+        bar.empty()
+    state.uploads()[log.fingerprint] = log
+    state.put("data", work.UPLOAD_PREFIX + log.fingerprint)
+    state.put("edits", "")
+    state.forget_place()
+    st.rerun()
+
+
+def take_generated() -> None:
+    """Any turn of a dial shows the generated log."""
+    for dial in ("right", "random", "episodes", "seed", "action"):
+        state.take(f"gen_{dial}")
+    skips = {task: st.session_state[f"w:skip_{task}"] for task in WORLDS["calculator"].tasks}
+    state.put("gen_skip", ",".join(f"{task}={p:g}" for task, p in skips.items() if p > 0))
+    state.put("data", work.GENERATED)
+    state.forget_place()
+
+
+def render_dials() -> None:
+    """The behavior policy that writes a log in the calculator world."""
+    dials = {"on_change": take_generated}
+    left, middle, right = st.columns(3, gap="large")
+    with left:
+        st.slider(
+            "Picks the right operation on purpose", 0.0, 1.0, step=0.01, key=state.widget_key("gen_right"), **dials
+        )
+        st.slider(
+            "Acts at random ε",
+            0.0,
+            1.0,
+            step=0.01,
+            key=state.widget_key("gen_random"),
+            help="1 is the uniform random policy.",
+            **dials,
+        )
+    with middle:
+        st.selectbox("Leaves out the tool", ("add", "sub", "mul"), key=state.widget_key("gen_action"), **dials)
+        skips = work.read_skips(state.get("gen_skip"))
+        for task in WORLDS["calculator"].tasks:
+            st.session_state[f"w:skip_{task}"] = skips.get(task, 0.0)
+            st.slider(
+                f"…on {task} tasks, in this share of choices",
+                0.0,
+                1.0,
+                step=0.05,
+                key=f"w:skip_{task}",
+                help="1: the log never shows the tool on this task. Episodes stay whole.",
+                **dials,
+            )
+    with right:
+        st.number_input("Episodes", 1, 100_000, key=state.widget_key("gen_episodes"), **dials)
+        st.number_input("Seed", 0, 2**31, key=state.widget_key("gen_seed"), **dials)
+        st.button("Make this log", icon=":material/casino:", on_click=take_generated, type="primary")
+
+
+def render_report(now: work.Current) -> None:
+    """What was read, what was not, and why."""
+    report = now.log.report
+    if now.world:
+        source = now.log.source
+        st.caption(
+            f"Made by the policy `{source.behavior_name}` in the world `{source.world}`, seed {source.seed}: "
+            f"{now.log.n_episodes:,} episodes, {now.log.n_steps:,} steps. Truth is known."
+        )
+        return
+    st.markdown(f"**{report.sentence()}**")
+    spec = orl.IMPORTERS.get(report.format)
+    st.caption(f"Read as {spec.title if spec else report.format}: {layout.plain(report.why, 300)}")
+    for note in report.notes:
+        st.caption(f":material/info: {layout.plain(note, 400)}")
+    if report.problems:
+        render_problems(report)
+
+
+def render_problems(report) -> None:
+    """Problems by kind, then one by one, and as a file."""
+    lost = sum(problem.lost for problem in report.problems)
+    title = f"{len(report.problems):,} problems: {lost:,} set aside, {len(report.problems) - lost:,} kept but flagged"
+    with st.expander(title, icon=":material/report:", expanded=lost > 0):
+        st.dataframe(
+            pd.DataFrame(report.counts().items(), columns=["kind", "problems"]), hide_index=True, width="content"
+        )
+        table = pd.DataFrame(
+            [
+                {
+                    "file": p.file,
+                    "record": p.record,
+                    "field": p.field,
+                    "what happened": "set aside" if p.lost else "kept",
+                    "kind": p.kind,
+                    "message": p.message,
+                    "excerpt": p.excerpt,
+                }
+                for p in report.problems
+            ]
+        )
+        st.dataframe(table.head(MAX_PROBLEMS), hide_index=True)
+        if len(table) > MAX_PROBLEMS:
+            st.caption(f"The first {MAX_PROBLEMS:,} of {len(table):,}; the file has all.")
+        data = layout.safe_csv(table)
+        st.download_button("Download the problems", data, "import_problems.csv", "text/csv", icon=":material/download:")
+
+
+def render_framing(now: work.Current) -> None:
+    """What counts as state, action and reward."""
+    if now.world:
+        return
+    st.session_state["w:framing"] = now.framing_name
+    st.selectbox(
+        "Framing: what counts as a state",
+        [name for name in FRAMINGS if name != "world_state"],
+        format_func=lambda name: FRAMINGS[name].title,
+        key="w:framing",
+        on_change=state.take,
+        args=("framing",),
+        width=420,
+        help="Turns the trace into a decision process. " + FRAMINGS[now.framing_name].sentence,
+    )
+    st.caption(FRAMINGS[now.framing_name].sentence)
+
+
+def render_episodes(now: work.Current) -> None:
+    """Table of episodes after the edits; a chosen one step by step."""
+    dataset = now.dataset
+    table = dataset.episode_table(MAX_EPISODES)
+    rate, known = dataset.success_rate()
+    told = (
+        "success unknown"
+        if rate is None
+        else f"{rate:.1%} solved ({known:,} of {dataset.n_episodes:,} with a known outcome)"
+    )
+    st.markdown(f"##### Episodes: {len(table):,} of {dataset.n_episodes:,} shown, {told}")
+    event = st.dataframe(
+        table, hide_index=True, height=320, on_select="rerun", selection_mode="single-row", key="w:episodes"
+    )
+    chosen = event["selection"]["rows"]
+    if chosen:
+        state.put("episode", str(table.iloc[chosen[0]]["episode_id"]))
+    episode_id = state.get("episode") or str(table.iloc[0]["episode_id"])
+    episode.render_episode(dataset.log, episode_id)
+
+
+st.title("Data")
+with st.expander("Generate a log with dials", icon=":material/casino:", expanded=state.get("data") == work.GENERATED):
+    render_dials()
+with st.expander(
+    "Load your agent's trace files", icon=":material/upload_file:", expanded=state.get("data") != work.GENERATED
+):
+    render_upload()
+now = work.current()
+st.markdown(f"#### {layout.plain(now.log.name)}")
+render_report(now)
+if now.dataset is not None:
+    render_framing(now)
+    render_episodes(now)

@@ -1,0 +1,161 @@
+"""The story on one screen: take mul out of the log, break it once deployed, turn the guess; each answers at once."""
+
+import numpy as np
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.coverage_edits import DropAction, edits_to_link
+from offrl_core.evaluation.exact import Truth
+from offrl_core.figures.overview import make_choice, make_success_by_task
+from offrl_core.story import Scene, tell
+from offrl_core.worlds import WORLDS
+from pages._ui import layout, state, work
+
+NO_MUL = DropAction("mul", how="recollect")
+CHOICE = "mul: x, y known"
+LEARNERS = ("bc", "fqi", "fqi_support", "cql")
+SPEC = WORLDS["calculator"]
+
+
+def mul_is_out() -> bool:
+    """Whether the log on screen is one without mul."""
+    return state.get("data") == "calculator_without_mul" or NO_MUL in work.current_edits()
+
+
+def switch_mul() -> None:
+    """Take mul out of the bundled log, or put it back: the same edit as on the Coverage page."""
+    others = [edit for edit in work.current_edits() if edit != NO_MUL]
+    state.put("data", "calculator")
+    state.put("edits", edits_to_link([NO_MUL, *others] if st.session_state["w:mul_out"] else others))
+
+
+def render_controls() -> None:
+    """Two switches and one dial."""
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="large", key="story_controls"):
+        st.session_state["w:mul_out"] = mul_is_out()
+        st.toggle(
+            "**Take `mul` out of the log**",
+            key="w:mul_out",
+            on_change=switch_mul,
+            help="The log is collected again by an agent that never calls mul. Nothing else changes.",
+        )
+        st.segmented_control(
+            "Once deployed, `mul`…",
+            list(SPEC.deployments),
+            format_func=lambda name: SPEC.deployments[name].title,
+            key=state.widget_key("deployment"),
+            on_change=state.take,
+            args=("deployment",),
+            help="The hidden truth. " + "; ".join(f"{d.title}: {d.summary}" for d in SPEC.deployments.values()) + ".",
+        )
+        st.slider(
+            "Guess for what the log never shows (Q₀)",
+            -2.0,
+            1.0,
+            step=0.05,
+            key=state.widget_key("guess"),
+            on_change=state.take,
+            args=("guess",),
+            width=360,
+            help="The value the learners give to pairs without data: Q(s, a) = Q₀ where n(s, a) = 0. Near −1.005 it tips.",
+        )
+
+
+def render_story(now: work.Current) -> None:
+    """Success by task, the one choice, and what it means."""
+    dataset, deployment = now.dataset, state.get("deployment")
+    models = {name: work.trained(dataset, name, **work.parameters_of(name)) for name in LEARNERS}
+    truths: dict[str, Truth] = {
+        "The logging agent": work.behavior_truth(dataset.log.fingerprint, deployment, dataset.log)
+    }
+    for name, model in models.items():
+        truths[orl.ALGORITHMS[name].short] = work.truth(dataset, model, deployment)
+    left, right = st.columns([3, 2], gap="large")
+    with left:
+        st.markdown("##### Who solves which task, exactly", help=layout.tip("exact"))
+        success = {
+            title: {task: t.success_rate for task, t in truth.by_task.items()} for title, truth in truths.items()
+        }
+        figure = make_success_by_task(success, {title: truth.success_rate for title, truth in truths.items()})
+        layout.render_figure(figure, key="success", alt="Success by task: " + layout.in_words(success))
+    state_row = dataset.state_index(CHOICE)
+    if state_row is None:
+        st.info("After these edits the log never reaches the choice between operations on a mul task.")
+        return
+    with right:
+        st.markdown("##### The one choice: a mul task, x and y known", help=layout.tip("choice"))
+        render_choice(dataset, models["fqi"], state_row, deployment)
+    st.markdown(tell(make_scene(dataset, models, truths, state_row, deployment)))
+
+
+def render_choice(dataset, model, row: int, deployment: str) -> None:
+    """Q bars of naive FQI at the choice."""
+    columns = np.flatnonzero(dataset.valid_mask[row])
+    counts = dataset.visitation_counts[row, columns]
+    exact = work.exact_q(dataset, model, deployment)[row, columns]
+    figure = make_choice(
+        [dataset.actions[a] for a in columns],
+        model.q_values[row, columns].tolist(),
+        exact.tolist(),
+        counts.tolist(),
+        chosen=dataset.actions[int(model.policy.probabilities[row].argmax())],
+    )
+    layout.render_figure(figure, key="choice", alt="Learned and exact Q of naive FQI at the choice between operations")
+
+
+def make_scene(dataset, models, truths, row: int, deployment: str) -> Scene:
+    """The numbers behind the paragraph."""
+    naive = models["fqi"]
+    counts = dataset.visitation_counts[row]
+    chosen = int(naive.policy.probabilities[row].argmax())
+    mul = dataset.actions.index("mul")
+    return Scene(
+        mul_out=not counts[mul],
+        deployment=deployment,
+        default_value=state.get("guess"),
+        success={name: truths[orl.ALGORITHMS[name].short].success_rate for name in LEARNERS},
+        naive_choice=dataset.actions[chosen],
+        naive_choice_count=int(counts[chosen]),
+        best_seen_value=float(np.nanmax(np.where(counts > 0, naive.q_values[row], np.nan))),
+        times_seen_mul=int(counts[mul]),
+    )
+
+
+def render_all_scenes() -> None:
+    """Every combination of log and deployment, so that nobody leaves with half of the story."""
+    rows = {}
+    for gap in (False, True):
+        dataset = work.framed(work.bundled_log("calculator"), "world_state", (NO_MUL,) if gap else ())
+        for name in LEARNERS:
+            model = work.trained(dataset, name, **work.parameters_of(name))
+            for deployment, spec in SPEC.deployments.items():
+                column = f"{'without mul' if gap else 'with mul'} · {spec.title}"
+                rows.setdefault(orl.ALGORITHMS[name].short, {})[column] = work.truth(
+                    dataset, model, deployment
+                ).success_rate
+    with st.expander("All six cases side by side: two logs, three deployments", icon=":material/table:"):
+        st.dataframe(layout.percent_table(rows), width="stretch")
+        st.caption(
+            f"Exact probability of success at Q₀ = {state.get('guess'):+.2f}. Log · what mul does once deployed."
+        )
+
+
+st.title("What a log can't teach")
+st.markdown(
+    "A calculator agent is asked for x + y, x − y or x × y. It looks up x and y, picks an operation and hands in the result. "
+    "Four learners read its log and nothing else. **What happens when the log never shows `mul`?**"
+)
+render_controls()
+now = work.current()
+if now.world != "calculator":
+    st.info(
+        f"You are looking at {layout.plain(now.log.name)}. This story is about the bundled calculator log; "
+        "turn a switch to see it, or go on to Coverage, Train and Q-values with your own.",
+        icon=":material/info:",
+    )
+    now = work.Current(
+        (log := work.bundled_log("calculator")), (), "world_state", work.framed(log, "world_state", ()), ""
+    )
+if now.dataset is not None:
+    render_story(now)
+    render_all_scenes()

@@ -1,0 +1,213 @@
+"""Learned Q by state and action, the support drawn on it, the truth beside it, and the evidence behind every cell."""
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.dataset import Dataset
+from offrl_core.evaluation.diagnostics import sort_order, state_table
+from offrl_core.figures.heatmaps import make_band_map, make_q_maps
+from offrl_core.worlds import WORLDS
+from pages._ui import evidence, layout, state, work
+
+ROWS = 30
+MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
+BANDS = 100
+SORTS = {
+    "choice": "states with a choice first",
+    "state": "by name",
+    "visits": "most visited first",
+    "overestimation": "worst overestimation first",
+    "unsupported": "unsupported choices first",
+}
+
+
+def render_controls(now: work.Current) -> tuple[str, str]:
+    """Learner and deployment."""
+    learners = [name for name, spec in orl.ALGORITHMS.items() if spec.instant]
+    if state.get("shown") not in learners:
+        state.put("shown", "fqi")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Learner",
+            learners,
+            format_func=lambda name: orl.ALGORITHMS[name].title,
+            key=state.widget_key("shown"),
+            on_change=state.take,
+            args=("shown",),
+            width=420,
+        )
+        st.number_input(
+            "Supported from n(s, a) ≥",
+            1,
+            1_000_000,
+            key=state.widget_key("min_count"),
+            on_change=state.take,
+            args=("min_count",),
+            width=180,
+            help=layout.tip("support"),
+        )
+        st.number_input(
+            "Guess Q₀",
+            -1000.0,
+            1000.0,
+            step=0.05,
+            key=state.widget_key("guess"),
+            on_change=state.take,
+            args=("guess",),
+            width=160,
+            help="Value the learners give to pairs without data.",
+        )
+        if now.world:
+            deployments = WORLDS[now.world].deployments
+            st.segmented_control(
+                "Exact values when deployed with `mul` that…",
+                list(deployments),
+                format_func=lambda name: deployments[name].title,
+                key=state.widget_key("deployment"),
+                on_change=state.take,
+                args=("deployment",),
+            )
+    return state.get("shown"), state.get("deployment")
+
+
+def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
+    """Row numbers of the states to show, filtered and sorted as chosen."""
+    tasks = dataset.tasks()
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Order",
+            list(SORTS),
+            format_func=SORTS.get,
+            key=state.widget_key("sort"),
+            on_change=state.take,
+            args=("sort",),
+            width=260,
+        )
+        if 1 < len(tasks) <= 500:
+            st.selectbox(
+                "Task",
+                ["", *tasks],
+                format_func=lambda task: task[:60] or "all tasks",
+                key=state.widget_key("task"),
+                on_change=state.take,
+                args=("task",),
+                width=260,
+            )
+        st.session_state["w:only"] = bool(state.get("only"))
+        st.checkbox(
+            "Only unsupported choices",
+            key="w:only",
+            on_change=lambda: state.put("only", "1" if st.session_state["w:only"] else ""),
+            help="States where the policy picks an action the log doesn't support.",
+        )
+    keep = np.ones(len(table), dtype=bool)
+    if state.get("task"):
+        keep &= table["state"].isin(dataset.states_of_task(state.get("task"))).to_numpy()
+    if state.get("only"):
+        keep &= table["unsupported_choice"].to_numpy()
+    rows = np.flatnonzero(keep)
+    order = sort_order(state.get("sort"), table, dataset.valid_mask)
+    return order[np.isin(order, rows)]
+
+
+def render_bands(dataset: Dataset, rows: np.ndarray, q_values: np.ndarray, supported: np.ndarray) -> None:
+    """The whole picture for many states: equal bands in the chosen order; a click moves the window there."""
+    parts = np.array_split(rows, min(BANDS, len(rows)))
+    valid = dataset.valid_mask & ~np.isnan(q_values)
+    means, shares = np.full((len(parts), dataset.n_actions), np.nan), np.zeros((len(parts), dataset.n_actions))
+    for i, part in enumerate(parts):
+        counts = valid[part].sum(axis=0)
+        has = counts > 0
+        means[i, has] = np.where(valid[part], q_values[part], 0).sum(axis=0)[has] / counts[has]
+        shares[i, has] = (valid[part] & ~supported[part]).sum(axis=0)[has] / counts[has]
+    titles = [f"states {p[0]} to {p[-1]} of the order ({len(p):,} states)" for p in parts]
+    st.caption(f"All {len(rows):,} states in {len(parts)} bands. Click one to move the window below.")
+    points = layout.render_figure(
+        make_band_map(titles, dataset.actions, means, shares),
+        key="bands",
+        alt="Mean learned Q by band of states",
+        select=True,
+    )
+    if points and points[0].get("customdata") and st.session_state.get("w:band") != points[0]["customdata"][0]:
+        st.session_state["w:band"] = points[0]["customdata"][0]
+        state.put("first", int(sum(len(p) for p in parts[: titles.index(points[0]["customdata"][0])])))
+
+
+def frame_at_sweep(model) -> np.ndarray:
+    """Q after the chosen sweep: the slider shows how values spread from where episodes end."""
+    frames = [(progress.step, progress.q_values) for progress in model.history if progress.q_values is not None]
+    if len(frames) < 2:
+        return model.q_values
+    steps = [step for step, _ in frames]
+    unit = orl.ALGORITHMS[model.algorithm].unit
+    step = st.select_slider(
+        f"After {unit}",
+        steps,
+        value=steps[-1],
+        key=f"w:sweep:{len(steps)}:{steps[-1]}",
+        width=420,
+        help="Key frames of the training; the last one is the result. Exact values always belong to the final policy.",
+    )
+    return model.q_values if step == steps[-1] else dict(frames)[step]
+
+
+def render_page(now: work.Current) -> None:
+    """Controls, maps, evidence."""
+    dataset = now.dataset
+    algorithm, deployment = render_controls(now)
+    if not now.world:
+        layout.truth_unknown(now)
+    try:
+        model = work.trained(dataset, algorithm, **work.parameters_of(algorithm))
+    except orl.OffRLError as error:
+        st.error(str(error), icon=":material/block:")
+        return
+    for note in dataset.notes:
+        st.caption(f":material/info: {note}")
+    true_q = work.exact_q(dataset, model, deployment)
+    supported = dataset.support_mask(state.get("min_count"))
+    if model.q_values is None:
+        st.info(
+            "This learner has no values: it copies the log. The map shows nothing to learn from but its counts; see Coverage."
+        )
+        return
+    table = state_table(dataset, model, true_q, state.get("min_count"))
+    rows = ordered_states(dataset, table)
+    if not len(rows):
+        st.info("No state meets this filter.")
+        return
+    q_values = frame_at_sweep(model)
+    if len(rows) > MANY_STATES:
+        render_bands(dataset, rows, q_values, supported)
+    shown = rows[layout.pager("first", len(rows), ROWS, "States")]
+    actions = np.flatnonzero(dataset.valid_mask[shown].any(axis=0))
+    cut = np.ix_(shown, actions)
+    chosen = model.policy.probabilities[cut].argmax(axis=1)
+    figure = make_q_maps(
+        [dataset.states[s] for s in shown],
+        [dataset.actions[a] for a in actions],
+        q_values[cut],
+        None if true_q is None else true_q[cut],
+        dataset.visitation_counts[cut],
+        dataset.valid_mask[cut],
+        supported[cut],
+        chosen,
+    )
+    st.caption(
+        "Orange hatching: unsupported, the log shows the pair too rarely or never. Blank: not valid. "
+        "▶ marks the action the policy picks. **Click a cell to open its evidence.**"
+    )
+    points = layout.render_figure(
+        figure, key="q_maps", alt=f"Q of {len(shown)} states and {len(actions)} actions", select=True
+    )
+    evidence.take_click(points)
+    evidence.render_evidence(dataset, model, true_q, state.get("min_count"))
+
+
+st.title("Q-values")
+st.markdown("What a learner believes each action is worth, where the log speaks for it, and what is really so.")
+now = work.current()
+if now.dataset is not None:
+    render_page(now)

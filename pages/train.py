@@ -1,0 +1,158 @@
+"""Pick learners, set their parameters, read the result: tabular learning is done before the page is drawn."""
+
+import pandas as pd
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.dataset import Dataset
+from offrl_core.evaluation.diagnostics import state_table
+from offrl_core.interfaces import TrainedModel
+from offrl_core.training import run_id
+from offrl_core.worlds import WORLDS
+from pages._ui import config_form, layout, state, work
+
+
+def chosen_learners() -> list[str]:
+    """Learners of the link that exist."""
+    return [name for name in state.get("learners").split(",") if name in orl.ALGORITHMS]
+
+
+def render_choice() -> list[str]:
+    """Which learners to train."""
+    st.session_state["w:learners"] = chosen_learners()
+    st.multiselect(
+        "Learners",
+        list(orl.ALGORITHMS),
+        format_func=lambda name: orl.ALGORITHMS[name].title,
+        key="w:learners",
+        on_change=lambda: state.put("learners", ",".join(st.session_state["w:learners"])),
+    )
+    return chosen_learners()
+
+
+def train_slowly(dataset: Dataset, algorithm: str) -> TrainedModel | None:
+    """Ask before a slow learner runs; show how far it is, and stop when asked (any click stops it)."""
+    spec, parameters = orl.ALGORITHMS[algorithm], work.parameters_of(algorithm)
+    finished = st.session_state.setdefault("w:slow_models", {})
+    key = repr((work.dataset_key(dataset), algorithm, sorted(parameters.items())))
+    if key in finished:
+        return finished[key]
+    if not st.button(f"Run {spec.short}", icon=":material/play_arrow:", key=f"w:run:{algorithm}"):
+        st.caption(
+            f"{spec.summary} It goes through {dataset.n_transitions:,} rows one by one, so it waits for your click."
+        )
+        return None
+    bar = st.progress(0.0, text="starting")
+    st.button("Stop", icon=":material/stop:", key=f"w:stop:{algorithm}")
+    training = orl.start_training(dataset, algorithm, seed=state.get("seed"), **parameters)
+    while True:
+        try:
+            progress = next(training)
+        except StopIteration as stop:
+            finished[key] = stop.value
+            break
+        bar.progress(progress.step / progress.total, text=f"{spec.unit} {progress.step:,} of {progress.total:,}")
+    st.rerun()
+
+
+def done_after(model: TrainedModel) -> str:
+    """How long it took, in the learner's own unit."""
+    steps, unit = model.history[-1].step, orl.ALGORITHMS[model.algorithm].unit
+    return f"{steps:,} {unit}{'' if steps == 1 else 's'}{'' if model.converged else ', not settled'}"
+
+
+def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[str, object]:
+    """One line of the table; what isn't known says so."""
+    dataset = now.dataset
+    table = state_table(dataset, model, None, state.get("min_count"))
+    visited = table["visits"] > 0
+    row: dict[str, object] = {
+        "learner": orl.ALGORITHMS[algorithm].short,
+        "unsupported choices": f"{int((table['unsupported_choice'] & visited).sum()):,} of {int(visited.sum()):,} states",
+        "done after": done_after(model),
+    }
+    if now.world:
+        for deployment, spec in WORLDS[now.world].deployments.items():
+            truth = work.truth(dataset, model, deployment)
+            row[f"success, mul {spec.title}"] = f"{truth.success_rate:.1%}"
+            if deployment == state.get("deployment"):
+                row["exact return"] = f"{truth.mean_return:+.4f}"
+                row["meets unseen states"] = f"{truth.unseen_state_rate:.1%} of episodes"
+    else:
+        row["exact success"] = "unknown"
+    guess = work.estimated(dataset, model)
+    row["estimate from the log (WIS)"] = (
+        "refused" if guess.value is None else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
+    )
+    row["run"] = run_id(dataset, algorithm, model.config, model.seed)
+    return row
+
+
+def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset) -> None:
+    """Equation, source, differences, parameters, and why an estimate was refused."""
+    spec = orl.ALGORITHMS[algorithm]
+    with st.expander(spec.title, icon=":material/tune:", expanded=False):
+        left, right = st.columns(2, gap="large")
+        with left:
+            config_form.render_form(algorithm)
+        with right:
+            st.markdown(spec.summary)
+            st.latex(spec.equation)
+            st.caption(
+                f"Source: {spec.source}. Differs: "
+                + "; ".join(f"{i}. {d}" for i, d in enumerate(spec.differs, 1))
+                + "."
+            )
+            if model is not None:
+                guess = work.estimated(dataset, model)
+                st.caption(guess.refusal or " ".join(guess.warnings))
+
+
+def render_page(now: work.Current) -> None:
+    """Choice, table, details."""
+    dataset, models = now.dataset, {}
+    rows = []
+    slow = st.container()
+    table = st.container()
+    for algorithm in render_choice_in(slow):
+        try:
+            if orl.ALGORITHMS[algorithm].instant:
+                models[algorithm] = work.trained(dataset, algorithm, state.get("seed"), **work.parameters_of(algorithm))
+            else:
+                with slow:
+                    models[algorithm] = train_slowly(dataset, algorithm)
+        except orl.OffRLError as error:
+            with slow:
+                st.error(f"{orl.ALGORITHMS[algorithm].short}: {error}", icon=":material/block:")
+            continue
+        if models[algorithm] is not None:
+            rows.append(result_row(now, algorithm, models[algorithm]))
+    with table:
+        if not now.world:
+            layout.truth_unknown(now)
+        for note in dataset.notes:
+            st.caption(f":material/info: {note}")
+        if rows:
+            st.dataframe(pd.DataFrame(rows), hide_index=True)
+            st.caption(
+                "Success is exact where a world is known. WIS: weighted importance sampling with a 95 % interval, from the log "
+                "alone; refused where too few episodes follow the policy. Open a learner below for the reason."
+            )
+        else:
+            st.info("Choose a learner above.")
+    st.markdown("##### Parameters")
+    for algorithm in chosen_learners():
+        render_details(algorithm, models.get(algorithm), dataset)
+
+
+def render_choice_in(container) -> list[str]:
+    """The choice of learners, inside a container."""
+    with container:
+        return render_choice()
+
+
+st.title("Train")
+st.markdown("Tabular learners see the log and nothing else; they are done before this page is drawn.")
+now = work.current()
+if now.dataset is not None:
+    render_page(now)

@@ -1,0 +1,47 @@
+"""Fixtures shared by all tests: the two bundled kinds of log, framed once per session, and tiny worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from offrl_core.dataset import Dataset, frame
+from offrl_core.evaluation.exact import world_model
+from offrl_core.log import Log, collect
+from offrl_core.worlds import WORLDS
+
+from .core.tiny_worlds import TINY_WORLDS
+
+
+@pytest.fixture(scope="session")
+def log_with_mul() -> Log:
+    """3,000 episodes of the logger, seed 42: the bundled log, collected anew."""
+    return collect("calculator", "logger", n_episodes=3000, seed=42)
+
+
+@pytest.fixture(scope="session")
+def log_without_mul() -> Log:
+    """The same agent, never calling mul."""
+    return collect("calculator", "logger_without_mul", n_episodes=3000, seed=42)
+
+
+@pytest.fixture(scope="session")
+def dataset_with_mul(log_with_mul: Log) -> Dataset:
+    """The log with mul, framed by its preset."""
+    return frame(log_with_mul)
+
+
+@pytest.fixture(scope="session")
+def dataset_without_mul(log_without_mul: Log) -> Dataset:
+    """The log without mul, framed by its preset."""
+    return frame(log_without_mul)
+
+
+@pytest.fixture
+def tiny_worlds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The tiny worlds stand in the registry while a test runs."""
+    for name, spec in TINY_WORLDS.items():
+        monkeypatch.setitem(WORLDS, name, spec)
+    yield
+    world_model.cache_clear()
