@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from pages._ui import bar, state
+from pages._ui import bar, navigation, state
 
 UI = Path(__file__).parent / "pages" / "_ui"
 st.set_page_config(page_title="Offline RL Explorer", page_icon=str(UI / "icon.svg"), layout="wide")
@@ -19,19 +19,11 @@ def freeze_imports() -> bool:
     return True
 
 
-PAGES = [
-    st.Page("pages/overview.py", title="Overview", icon=":material/auto_stories:", default=True),
-    st.Page("pages/data.py", title="Data", icon=":material/database:", url_path="data"),
-    st.Page("pages/coverage.py", title="Coverage", icon=":material/grid_on:", url_path="coverage"),
-    st.Page("pages/train.py", title="Train", icon=":material/model_training:", url_path="train"),
-    st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q-values"),
-    st.Page("pages/query.py", title="Query", icon=":material/terminal:", url_path="query"),
-]
-
-page = st.navigation(PAGES, position="top")
+page = navigation.choose_page()
 st.html(UI / "style.css")
 state.load_link()
-bar.render_bar()
-page.run()
+with navigation.under_app():
+    bar.render_bar()
+    page.run()
 state.write_link()
 freeze_imports()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 from urllib.parse import quote, unquote
 
@@ -32,9 +32,10 @@ PREDICATE_COLUMNS: tuple[str, ...] = (*COLUMN_NAMES, *FRAMED_COLUMNS)
 
 
 class CoverageEdit(Protocol):
-    """What every edit offers. ``kind`` starts its token."""
+    """What every edit offers. ``kind`` starts its token, ``shape`` says how the token goes on."""
 
     kind: ClassVar[str]
+    shape: ClassVar[str]
 
     @property
     def breaks_sequences(self) -> bool:
@@ -75,6 +76,7 @@ class DropAction:
     where: str = ""
     how: How = "episodes"
     kind: ClassVar[str] = "drop"
+    shape: ClassVar[str] = "drop:ACTION:HOW[:CONDITION]"
 
     def __post_init__(self) -> None:
         """Check ``how`` and replace the condition by its canonical text."""
@@ -122,7 +124,7 @@ class DropAction:
     @classmethod
     def parse(cls, values: Sequence[str]) -> DropAction:
         """From the values of a token."""
-        action, how, where = [*values, "", ""][:3]
+        action, how, where = values if len(values) > 2 else [*values, "", ""][:3]
         return cls(action, where, how or "episodes")  # type: ignore[arg-type]
 
 
@@ -133,6 +135,7 @@ class DropWhere:
     where: str
     how: Literal["transitions", "episodes"] = "episodes"
     kind: ClassVar[str] = "where"
+    shape: ClassVar[str] = "where:HOW:CONDITION"
 
     def __post_init__(self) -> None:
         """Check ``how`` and replace the condition by its canonical text."""
@@ -181,6 +184,7 @@ class KeepFraction:
     breaks_sequences: ClassVar[bool] = False
     columns: ClassVar[frozenset[str]] = frozenset()
     kind: ClassVar[str] = "keep"
+    shape: ClassVar[str] = "keep:FRACTION[:SEED]"
 
     def __post_init__(self) -> None:
         """Check the fraction."""
@@ -206,7 +210,7 @@ class KeepFraction:
     @classmethod
     def parse(cls, values: Sequence[str]) -> KeepFraction:
         """From the values of a token."""
-        fraction, seed = [*values, "0"][:2]
+        fraction, seed = values if len(values) > 1 else [*values, "0"]
         return cls(float(fraction), int(seed))
 
 
@@ -218,6 +222,7 @@ class MinReturn:
     breaks_sequences: ClassVar[bool] = False
     columns: ClassVar[frozenset[str]] = frozenset()
     kind: ClassVar[str] = "minreturn"
+    shape: ClassVar[str] = "minreturn:BOUND"
 
     def __post_init__(self) -> None:
         """Check that the bound is a number."""
@@ -264,6 +269,7 @@ class OnlyValue:
     value: str
     breaks_sequences: ClassVar[bool] = False
     kind: ClassVar[str] = "only"
+    shape: ClassVar[str] = "only:COLUMN:VALUE"
 
     def __post_init__(self) -> None:
         """Check the column."""
@@ -309,6 +315,7 @@ class CapVisits:
     breaks_sequences: ClassVar[bool] = True
     columns: ClassVar[frozenset[str]] = frozenset()
     kind: ClassVar[str] = "cap"
+    shape: ClassVar[str] = "cap:MAX[:SEED]"
 
     def __post_init__(self) -> None:
         """Check the cap."""
@@ -337,7 +344,7 @@ class CapVisits:
     @classmethod
     def parse(cls, values: Sequence[str]) -> CapVisits:
         """From the values of a token."""
-        cap, seed = [*values, "0"][:2]
+        cap, seed = values if len(values) > 1 else [*values, "0"]
         return cls(int(cap), int(seed))
 
 
@@ -371,8 +378,7 @@ def parse_token(token: str) -> CoverageEdit:
     try:
         edit: CoverageEdit = EDITS[kind].parse([unquote(value) for value in values])
     except (ValueError, TypeError) as error:
-        shape = ":".join(f.name.upper() for f in fields(EDITS[kind]))
-        raise InvalidEdit(f"The edit {token!r} of the link can't be read; expected {kind}:{shape}.") from error
+        raise InvalidEdit(f"The edit {token!r} of the link can't be read; expected {EDITS[kind].shape}.") from error
     return edit
 
 

@@ -19,7 +19,7 @@ from .arrays import BoolArray, FloatArray, IntArray
 from .behavior import Behavior, WorldSource, named_behavior
 from .coverage_edits import CoverageEdit, DropAction
 from .errors import EmptyDataset, InvalidEdit
-from .framing import CUT, Framing, default_framing, framed_tables
+from .framing import CUT, ENDED, Framing, default_framing, framed_tables
 from .log import Log, log_of_source
 from .mdp import TabularMDP, build_mdp
 from .worlds import make_world
@@ -136,10 +136,15 @@ class Dataset:
         """(S, A) True where n(s, a) >= ``min_count``."""
         return self.visitation_counts >= min_count
 
-    @property
+    @cached_property
     def has_rewards(self) -> bool:
-        """Whether any row can teach a value."""
-        return bool(self.value_counts.any())
+        """Whether the rewards can teach anything: some episode has them all, or some known one isn't 0.
+
+        A framing that puts the outcome at the end gives 0 to every other step, which says nothing while no outcome is known.
+        """
+        informative = "framed_reward IS NOT NULL AND (episode_return IS NOT NULL OR framed_reward <> 0)"
+        rows = self.log.rows(f"SELECT count(*) FROM ({self.relation}) WHERE {informative}")
+        return bool(rows[0][0]) and bool(self.value_counts.any())
 
     @cached_property
     def behavior_probabilities(self) -> FloatArray:
@@ -147,7 +152,7 @@ class Dataset:
         totals = self.visitation_counts.sum(axis=1, keepdims=True)
         return self.visitation_counts / np.maximum(totals, 1)
 
-    @property
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """Facts a reader of any learned value must know, as sentences."""
         n_rows, n_usable = self.n_transitions, int(self.value_counts.sum())
@@ -157,6 +162,12 @@ class Dataset:
             notes.append(
                 f"{n_rows - n_usable:,} of {n_rows:,} steps teach no value, because their reward or what followed is "
                 f"unknown ({n_cut:,} end where an episode was cut); they still count as seen."
+            )
+        n_unsaid = self._count_unsaid_endings()
+        if n_unsaid:
+            notes.append(
+                f"For {n_unsaid:,} of {self.n_episodes:,} episodes the log doesn't say whether the task ended or was cut; "
+                "their last step counts as an ending."
             )
         if not self.validity_known:
             notes.append(
@@ -200,7 +211,7 @@ class Dataset:
             actions=np.asarray(columns["a"], dtype=np.int64),
             rewards=rewards,
             next_observations=self._own_codes(columns["s2"]),
-            terminals=endings == 1,
+            terminals=endings == ENDED,
             timeouts=endings == CUT,
         )
 
@@ -242,6 +253,10 @@ class Dataset:
             [task],
         )
         return {state for (state,) in found}
+
+    def _count_unsaid_endings(self) -> int:
+        ended = f"SELECT row FROM ({self.relation}) WHERE ending = {ENDED}"
+        return int(self.log.rows(f"SELECT count(*) FROM steps WHERE terminal IS NULL AND row IN ({ended})")[0][0])
 
     @cached_property
     def _index(self) -> dict[str, int]:

@@ -139,16 +139,19 @@ def _make_tables(log: Log, framing: Framing, suffix: str) -> None:
     _make_actions(log, cursor, suffix)
     # A gap in t means that steps are missing: what follows is then unknown, and the later step is no successor.
     # Where a log can't say whether its last step ended the task, the step counts as an ending (the dataset says so).
+    # A reward that is NaN or infinite is unknown.
     cursor.execute(
         f"""
         CREATE OR REPLACE TABLE framed_{suffix} AS
-        WITH joined AS (
+        WITH known AS (
+            SELECT * REPLACE (CASE WHEN isfinite(framed_reward) THEN framed_reward END AS framed_reward) FROM draft
+        ), joined AS (
             SELECT row, episode_id, t, s, a, framed_reward,
                    next_t = t + 1 AND NOT coalesce(terminal, FALSE) AND NOT coalesce(timeout, FALSE) AS goes_on,
                    coalesce(terminal, next_t IS NULL AND timeout IS NULL) AS ended,
                    sum(framed_reward) OVER (PARTITION BY episode_id) AS episode_return,
                    count(*) OVER (PARTITION BY episode_id) = count(framed_reward) OVER (PARTITION BY episode_id) AS complete
-            FROM draft JOIN states_{suffix} USING (state_key) JOIN actions_{suffix} USING (action_name)
+            FROM known JOIN states_{suffix} USING (state_key) JOIN actions_{suffix} USING (action_name)
         )
         SELECT row, episode_id, t, s, a,
                CASE WHEN goes_on THEN lead(s) OVER (PARTITION BY episode_id ORDER BY t) ELSE -1 END AS s2,

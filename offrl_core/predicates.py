@@ -97,6 +97,21 @@ def predicate_columns(canonical: str) -> frozenset[str]:
     return frozenset(node["column_names"][-1] for node in nodes if node["class"] == "COLUMN_REF")
 
 
+def condition_of(sql: str) -> str | None:
+    """The WHERE of a whole SELECT as text, unchecked; None where it has none, or isn't one plain SELECT."""
+    try:
+        tree = _tree(sql)
+        statements = [] if tree["error"] else tree["statements"]
+        condition = statements[0]["node"].get("where_clause") if len(statements) == 1 else None
+        if condition is None:
+            return None
+        statement = _statement("true")
+        statement["node"]["where_clause"] = condition
+        return _written(statement)
+    except InvalidPredicate:
+        return None
+
+
 def _statement(text: str) -> _Node:
     """The one statement that the text makes of ``SELECT 1 FROM steps WHERE``, all but the condition as expected."""
     _check_text(text)

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,7 @@ START_SECONDS = 20.0  # a busy machine may take long to start a child; that isn'
 GRACE_SECONDS = 0.5  # DuckDB ends most queries by itself and says so more kindly than a kill
 
 _PACKAGES = Path(duckdb.__file__).resolve().parent.parent
-_KEPT_ENVIRONMENT = (
-    "SYSTEMROOT",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-)  # what Python needs to start at all
+_KEPT_ENVIRONMENT = ("SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # what Python may need to start at all
 _places = threading.BoundedSemaphore(MAX_CHILDREN)
 _writing = threading.Lock()
 
@@ -89,12 +85,12 @@ class ExampleQuery:
     chart: tuple[str, str, str] | None
 
 
-def write_query_database(connection: duckdb.DuckDBPyConnection, tables: Sequence[str], path: Path) -> Path:
+def write_query_database(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, str], path: Path) -> Path:
     """Write tables and views of a connection as tables of a new DuckDB file, unless the file is there already.
 
     Args:
         connection: of the caller's own, say a cursor; its temporary views are seen.
-        tables: names; each becomes a table of the same name.
+        tables: name in the file -> table or view of the connection.
         path: named by the content, because DuckDB keeps serving an old file when a path gets new content.
 
     Raises:
@@ -110,8 +106,9 @@ def write_query_database(connection: duckdb.DuckDBPyConnection, tables: Sequence
         try:
             connection.execute(f"ATTACH {file} AS {name}")
             try:
-                for table in (_quoted(table, '"') for table in tables):
-                    connection.execute(f"CREATE TABLE {name}.main.{table} AS FROM {table}")
+                for table, source in tables.items():
+                    target, source = _quoted(table, '"'), _quoted(source, '"')
+                    connection.execute(f"CREATE TABLE {name}.main.{target} AS FROM {source}")
             finally:
                 connection.execute(f"DETACH {name}")
             os.replace(unfinished, path)
@@ -162,7 +159,8 @@ def _ask_child(request: dict[str, Any], limits: QueryLimits) -> tuple[bytes, flo
         env={name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ} | {"HOME": os.devnull},
         start_new_session=True,  # a group of its own, to be killed whole
     ) as child:
-        assert child.stdin and child.stdout  # for the type checker: both are pipes
+        assert child.stdin  # for the type checker: both are pipes
+        assert child.stdout
         started = time.monotonic()
         alarm = _kill_after(START_SECONDS, child)
         try:
@@ -207,22 +205,16 @@ def _read_answer(output: bytes, seconds: float, request: dict[str, Any]) -> Quer
             raise QueryStopped(header["stopped"])
         if len(rows) != header["n_rows"]:
             raise ValueError("the child was stopped while it wrote")
-        names, values = (
-            _distinct(header["names"]),
-            list(zip(*rows, strict=True)) or [()] * len(header["names"]),
-        )
-        columns = zip(names, values, header["kinds"], strict=True)
-        frame = pd.DataFrame({name: _column(cells, kind) for name, cells, kind in columns})
-    except (ValueError, KeyError, TypeError) as error:
+        names, kinds, cut = _distinct(header["names"]), header["kinds"], header["cut"]
+        columns = zip(*rows, strict=True) if rows else [()] * len(names)
+        named = zip(names, columns, kinds, strict=True)
+        frame = pd.DataFrame({name: _column(cells, kind) for name, cells, kind in named})
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         late = seconds >= request["seconds"]
         sentence = query_child.time_sentence(request) if late else query_child.memory_sentence(request)
         raise QueryStopped(sentence) from error
-    return QueryResult(
-        frame=frame,
-        n_rows_shown=len(frame),
-        truncated=_cut_sentence(header["cut"], len(frame), request),
-        seconds=seconds,
-    )
+    truncated = _cut_sentence(cut, len(frame), request)
+    return QueryResult(frame=frame, n_rows_shown=len(frame), truncated=truncated, seconds=seconds)
 
 
 def _cut_sentence(cut: str | None, n_rows: int, request: dict[str, Any]) -> str | None:
@@ -237,7 +229,7 @@ def _cut_sentence(cut: str | None, n_rows: int, request: dict[str, Any]) -> str 
 
 
 def _column(cells: Sequence[Any], kind: str) -> pd.Series:
-    """Cells in the type of their kind; as they are where they don't fit it (whole numbers of 128 bit, the year 290000)."""
+    """Cells in the type of their kind, or as they are where they don't fit (128 bit numbers, the year 290000)."""
     try:
         if kind == "integer":
             return pd.Series(cells, dtype="Int64")
@@ -254,14 +246,14 @@ def _column(cells: Sequence[Any], kind: str) -> pd.Series:
 
 def _distinct(names: Sequence[str]) -> list[str]:
     """The names with a number behind each repeated one, as ``SELECT 1 AS a, 2 AS a`` is good SQL and no good frame."""
-    distinct: list[str] = []
+    distinct: dict[str, None] = {}
     for name in names:
         candidate, number = name, 1
         while candidate in distinct:
             number += 1
             candidate = f"{name}_{number}"
-        distinct.append(candidate)
-    return distinct
+        distinct[candidate] = None
+    return list(distinct)
 
 
 def _quoted(text: str, quote: str) -> str:
@@ -342,7 +334,8 @@ ORDER BY times DESC""",
     ),
     ExampleQuery(
         "Which pairs of state and action were seen only once?",
-        """SELECT state_key, action_name, any_value(episode_id) AS episode_id, any_value(episode_return) AS episode_return
+        """SELECT state_key, action_name,
+       any_value(episode_id) AS episode_id, any_value(episode_return) AS episode_return
 FROM framed
 GROUP BY state_key, action_name
 HAVING count(*) = 1

@@ -2,8 +2,8 @@
 
 DuckDB's settings alone don't stop everything: one scalar call such as ``repeat('x', 4000000000)`` checks neither
 its memory limit nor its time limit. So the settings are the inner wall, the limits of the operating system the
-middle one, and the parent's kill the outer one. Even the parsing happens in here: a long bad text keeps DuckDB's
-parser busy for minutes.
+middle one, and the parent's kill the outer one. Even the parsing happens in here: unclosed parentheses cost DuckDB's
+parser cubic time, which nothing but a kill ends.
 
 This file runs as a script with ``python -I``, so it imports the standard library and DuckDB only. It reads a
 request (JSON) from stdin, and writes lines to stdout: ``ready``, a header (JSON) and one JSON array per row.
@@ -15,7 +15,6 @@ import contextlib
 import json
 import math
 import sys
-from datetime import date, time
 from decimal import Decimal
 from typing import Any
 
@@ -27,6 +26,8 @@ import duckdb
 Request = dict[str, Any]  # the fields of QueryLimits, with the path "database" and the text "sql"
 
 READY = b"ready\n"
+MAX_COLUMNS = 500  # each costs the parent a tenth of a millisecond
+MAX_NAME = 200  # characters: a column without AS is named by its whole expression
 KINDS = {
     **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT"), "integer"),
     **dict.fromkeys(("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT"), "integer"),
@@ -110,10 +111,11 @@ def open_database(request: Request) -> duckdb.DuckDBPyConnection:
 
 def answer(connection: duckdb.DuckDBPyConnection, request: Request) -> tuple[dict[str, Any], list[bytes]]:
     """Run the SQL of the request; returns the header and the rows as lines."""
-    statement = the_select(connection, request["sql"])
     try:
-        connection.execute(statement)  # what was checked is what runs, not the text again
-        columns = [(name, str(kind).split("(")[0]) for name, kind, *_ in connection.description or ()]
+        connection.execute(the_select(connection, request["sql"]))  # what was checked runs, not the text again
+        columns = [(name[:MAX_NAME], str(kind).split("(")[0]) for name, kind, *_ in connection.description or ()]
+        if len(columns) > MAX_COLUMNS:
+            raise Stopped(f"The result has {len(columns):,} columns; at most {MAX_COLUMNS} are shown. Select fewer.")
         lines, cut = fetch(connection, rows=request["rows"], size=request["result_bytes"])
     except duckdb.InterruptException as error:
         raise Stopped(time_sentence(request)) from error
@@ -141,13 +143,13 @@ def the_select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statem
     """
     try:
         statements = connection.extract_statements(sql)
-    except duckdb.Error as error:
+    except duckdb.ParserException as error:
         raise Refused(f"The SQL doesn't parse: {first_words(error)}") from error
     if not statements:
         raise Refused("There is no SQL to run. Write one SELECT.")
     if len(statements) > 1:
         raise Refused(f"These are {len(statements)} statements. Write one SELECT, with no semicolon inside.")
-    kind = statements[0].type.name
+    kind = kind_of(statements[0])
     if kind == "MULTI":
         raise Refused("PIVOT needs to know its columns beforehand: add IN (...) with the values.")
     if kind != "SELECT":
@@ -155,6 +157,14 @@ def the_select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.Statem
     if statements[0].named_parameters:
         raise Refused("Parameters (? or $1) have no value here. Write the values themselves.")
     return statements[0]
+
+
+def kind_of(statement: duckdb.Statement) -> str:
+    """The name of the statement's type; DuckDB 2.0 has types that its Python enumeration lacks."""
+    try:
+        return statement.type.name
+    except ValueError:
+        return "no SELECT"
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, *, rows: int, size: int) -> tuple[list[bytes], str | None]:
@@ -181,14 +191,12 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, Decimal):
         return float(value)
-    if isinstance(value, date | time):
-        return value.isoformat()
     if isinstance(value, bytes):
         return value.hex()
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError):  # a map may have keys that JSON hasn't
-        return str(value)
+    if isinstance(value, list | tuple | dict):
+        with contextlib.suppress(TypeError, ValueError):  # a map may have keys that JSON hasn't
+            return json.dumps(value, ensure_ascii=False, default=str)
+    return str(value)  # of dates and times this is ISO 8601
 
 
 def first_words(error: Exception) -> str:

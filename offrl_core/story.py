@@ -17,6 +17,7 @@ class Scene:
         deployment: works, broken or crash.
         default_value: value of never-seen pairs.
         success: learner (bc, fqi, fqi_support, cql) -> exact probability of success.
+        success_if_works: the same once deployed where mul works.
         naive_choice: action naive FQI takes on mul tasks once x and y are known.
         naive_choice_count: rows of the log behind that choice.
         best_seen_value: largest learned Q among the seen actions there, reward units.
@@ -27,6 +28,7 @@ class Scene:
     deployment: str
     default_value: float
     success: Mapping[str, float]
+    success_if_works: Mapping[str, float]
     naive_choice: str
     naive_choice_count: int
     best_seen_value: float
@@ -44,25 +46,29 @@ def _percent(value: float) -> str:
 
 def _what_happened(scene: Scene) -> str:
     naive, careful = scene.success["fqi"], scene.success["fqi_support"]
-    numbers = (
-        f"Naive FQI solves {_percent(naive)} of the tasks, the learner that stays inside the log {_percent(careful)}"
-    )
+    before, stays = scene.success_if_works["fqi"], scene.success_if_works["fqi_support"]
+    if scene.mul_out and before - naive > ABOUT_EQUAL:
+        return (
+            f"**The naive learner's luck is gone.** Where `mul` works it solves {_percent(before)} of the tasks, here "
+            f"{_percent(naive)}. The learner that stays inside the log solves {_percent(stays)} there and {_percent(careful)} here."
+        )
+    numbers = f"Naive FQI solves {_percent(naive)} of the tasks, the learner that stays inside the log {_percent(careful)}"
     if abs(naive - careful) <= ABOUT_EQUAL:
-        return f"**Both do equally well.** {numbers}."
+        return f"**Both end up equal.** {numbers}."
     return f"**{'The naive learner' if naive > careful else 'The careful learner'} wins.** {numbers}."
 
 
 def _why(scene: Scene) -> str:
     value, best = f"{scene.default_value:+.2f}", f"{scene.best_seen_value:+.2f}"
-    if scene.naive_choice_count:
-        if scene.mul_out:
-            return (
-                f"The log never shows `mul` on a mul task. The naive learner values what it never saw at {value}; the best "
-                f"seen action is worth {best}, which is more, so it stays inside the log and picks a wrong operation there."
-            )
+    if not scene.mul_out:
         return (
             f"On mul tasks the log shows `mul` {scene.times_seen_mul:,} times, so its value rests on data, and every learner "
-            f"finds it."
+            "finds it."
+        )
+    if scene.naive_choice_count:
+        return (
+            f"The log never shows `mul` on a mul task. The naive learner values what it never saw at {value}; the best "
+            f"seen action is worth {best}, which is more, so it stays inside the log and picks a wrong operation there."
         )
     luck = {
         "works": "Here the guess happens to be right: `mul` works.",

@@ -7,7 +7,7 @@ import offrl_core as orl
 from offrl_core.coverage_edits import HOW_CHOICES, VERSION_COLUMNS, CoverageEdit, edits_to_link
 from offrl_core.dataset import Dataset
 from offrl_core.figures.heatmaps import make_support_map
-from pages._ui import evidence, layout, state, work
+from pages._ui import evidence, layout, navigation, state, work
 
 ROWS = 30
 KINDS = {
@@ -72,9 +72,9 @@ def action_names(now: work.Current) -> list[str]:
 
 
 def default_action(now: work.Current) -> int:
-    """mul, where there is one: the action of the story."""
+    """mul, where there is one: the action of the story; else the rarest, because taking the commonest leaves nothing."""
     names = action_names(now)
-    return names.index("mul") if "mul" in names else 0
+    return names.index("mul") if "mul" in names else len(names) - 1
 
 
 def add_edit(edit: CoverageEdit) -> None:
@@ -91,7 +91,7 @@ def render_form(now: work.Current) -> None:
             return
         preview = work.framed(now.log, now.framing_name, (*now.edits, edit))
     except orl.OffRLError as error:
-        st.error(str(error), icon=":material/block:")
+        st.warning(str(error), icon=":material/block:")
         return
     before, after = preview.stages[-2], preview.stages[-1]
     st.caption(
@@ -167,6 +167,7 @@ def render_maps(before: Dataset, after: Dataset) -> None:
     evidence.render_evidence(after, None, None, state.get("min_count"))
 
 
+navigation.require_app()
 st.title("Coverage")
 st.markdown(
     "Take something out of the log and see which state-action pairs lose their support.", help=layout.tip("coverage")

@@ -6,7 +6,7 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.framing import FRAMINGS
 from offrl_core.worlds import WORLDS
-from pages._ui import episode, layout, state, work
+from pages._ui import episode, layout, navigation, state, work
 
 MAX_EPISODES = 1000
 MAX_PROBLEMS = 1000
@@ -26,6 +26,7 @@ def render_upload() -> None:
     for file in files:
         if file.file_id not in seen:
             seen[file.file_id] = read_file(file.name, file.getvalue())
+            st.rerun()  # the bar above already drew the log before
         if seen[file.file_id]:
             st.error(seen[file.file_id], icon=":material/block:")
 
@@ -43,7 +44,7 @@ def read_file(name: str, data: bytes) -> str:
     state.put("data", work.UPLOAD_PREFIX + log.fingerprint)
     state.put("edits", "")
     state.forget_place()
-    st.rerun()
+    return ""
 
 
 def take_generated() -> None:
@@ -180,6 +181,7 @@ def render_episodes(now: work.Current) -> None:
     episode.render_episode(dataset.log, episode_id)
 
 
+navigation.require_app()
 st.title("Data")
 with st.expander("Generate a log with dials", icon=":material/casino:", expanded=state.get("data") == work.GENERATED):
     render_dials()

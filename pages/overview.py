@@ -9,7 +9,7 @@ from offrl_core.evaluation.exact import Truth
 from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.story import Scene, tell
 from offrl_core.worlds import WORLDS
-from pages._ui import layout, state, work
+from pages._ui import layout, navigation, state, work
 
 NO_MUL = DropAction("mul", how="recollect")
 CHOICE = "mul: x, y known"
@@ -114,6 +114,7 @@ def make_scene(dataset, models, truths, row: int, deployment: str) -> Scene:
         deployment=deployment,
         default_value=state.get("guess"),
         success={name: truths[orl.ALGORITHMS[name].short].success_rate for name in LEARNERS},
+        success_if_works={name: work.truth(dataset, models[name], "works").success_rate for name in LEARNERS},
         naive_choice=dataset.actions[chosen],
         naive_choice_count=int(counts[chosen]),
         best_seen_value=float(np.nanmax(np.where(counts > 0, naive.q_values[row], np.nan))),
@@ -133,13 +134,14 @@ def render_all_scenes() -> None:
                 rows.setdefault(orl.ALGORITHMS[name].short, {})[column] = work.truth(
                     dataset, model, deployment
                 ).success_rate
-    with st.expander("All six cases side by side: two logs, three deployments", icon=":material/table:"):
+    with st.expander("All six cases side by side: two logs, three deployments", icon=":material/table:", expanded=True):
         st.dataframe(layout.percent_table(rows), width="stretch")
         st.caption(
             f"Exact probability of success at Q₀ = {state.get('guess'):+.2f}. Log · what mul does once deployed."
         )
 
 
+navigation.require_app()
 st.title("What a log can't teach")
 st.markdown(
     "A calculator agent is asked for x + y, x − y or x × y. It looks up x and y, picks an operation and hands in the result. "

@@ -9,7 +9,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import sort_order, state_table
 from offrl_core.figures.heatmaps import make_band_map, make_q_maps
 from offrl_core.worlds import WORLDS
-from pages._ui import evidence, layout, state, work
+from pages._ui import evidence, layout, navigation, state, work
 
 ROWS = 30
 MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
@@ -206,6 +206,7 @@ def render_page(now: work.Current) -> None:
     evidence.render_evidence(dataset, model, true_q, state.get("min_count"))
 
 
+navigation.require_app()
 st.title("Q-values")
 st.markdown("What a learner believes each action is worth, where the log speaks for it, and what is really so.")
 now = work.current()

@@ -13,7 +13,7 @@ from offrl_core.framing import FRAMED_COLUMNS
 from offrl_core.predicates import condition_of
 from offrl_core.query import EXAMPLE_QUERIES, QueryResult, run_query, write_query_database
 from offrl_core.schema import COLUMNS, short_hash
-from pages._ui import layout, state, work
+from pages._ui import layout, navigation, state, work
 
 
 @st.cache_resource(show_spinner=False)
@@ -134,6 +134,7 @@ def render_predicate(now: work.Current, sql: str) -> None:
             st.button("Take it away", icon=":material/content_cut:", on_click=add_condition, args=(edit.where, how))
 
 
+navigation.require_app()
 st.title("Query")
 st.markdown("Ask the log itself. Tables: `steps`, and `framed` with state, action and reward as the learners see them.")
 now = work.current()

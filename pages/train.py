@@ -9,7 +9,7 @@ from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.interfaces import TrainedModel
 from offrl_core.training import run_id
 from offrl_core.worlds import WORLDS
-from pages._ui import config_form, layout, state, work
+from pages._ui import config_form, layout, navigation, state, work
 
 
 def chosen_learners() -> list[str]:
@@ -37,7 +37,14 @@ def train_slowly(dataset: Dataset, algorithm: str) -> TrainedModel | None:
     key = repr((work.dataset_key(dataset), algorithm, sorted(parameters.items())))
     if key in finished:
         return finished[key]
-    if not st.button(f"Run {spec.short}", icon=":material/play_arrow:", key=f"w:run:{algorithm}"):
+    # Taken out at once: whatever the visitor does next stops this run instead of starting it again.
+    if st.session_state.pop("w:start", None) != algorithm:
+        st.button(
+            f"Run {spec.short}",
+            icon=":material/play_arrow:",
+            key=f"w:run:{algorithm}",
+            on_click=lambda: st.session_state.update({"w:start": algorithm}),
+        )
         st.caption(
             f"{spec.summary} It goes through {dataset.n_transitions:,} rows one by one, so it waits for your click."
         )
@@ -151,6 +158,7 @@ def render_choice_in(container) -> list[str]:
         return render_choice()
 
 
+navigation.require_app()
 st.title("Train")
 st.markdown("Tabular learners see the log and nothing else; they are done before this page is drawn.")
 now = work.current()

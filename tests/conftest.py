@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from offrl_core.dataset import Dataset, frame
 from offrl_core.evaluation.exact import world_model
@@ -12,6 +13,10 @@ from offrl_core.log import Log, collect
 from offrl_core.worlds import WORLDS
 
 from .core.tiny_worlds import TINY_WORLDS
+
+# The same examples on every run and machine; no deadline, because machines are shared.
+settings.register_profile("steady", derandomize=True, deadline=None, database=None)
+settings.load_profile("steady")
 
 
 @pytest.fixture(scope="session")

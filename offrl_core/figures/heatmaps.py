@@ -131,7 +131,7 @@ def make_q_maps(
             for s, state in enumerate(states)
         ]
         heatmap = {**_heatmap(shown, scale, -limit, limit), **_cell_text(shown, valid, "{:+.2f}")}
-        marks = _marks(states, actions, valid, supported, texts)
+        marks = _marks(states, actions, valid, supported, texts, hatch=i == 0)
         traces += [{**trace, "xaxis": x_axis} for trace in (heatmap, _chosen_marks(chosen, valid), *marks)]
     return go.Figure(traces, layout)
 
@@ -255,11 +255,17 @@ def _chosen_marks(chosen: Sequence[int], valid: BoolArray) -> dict[str, Any]:
 
 
 def _marks(
-    states: Sequence[str], actions: Sequence[str], valid: BoolArray, supported: BoolArray, texts: list[list[str]]
+    states: Sequence[str],
+    actions: Sequence[str],
+    valid: BoolArray,
+    supported: BoolArray,
+    texts: list[list[str]],
+    *,
+    hatch: bool = True,
 ) -> list[dict[str, Any]]:
     """Hatching and click targets, the same for every map."""
     rows, columns = np.nonzero(valid & ~supported)
-    hatching = hatched_cells(list(zip(columns.tolist(), rows.tolist(), strict=True)), name="unsupported")
+    hatching = hatched_cells(list(zip(columns.tolist(), rows.tolist(), strict=True)), hatch=hatch)
     rows, columns = np.nonzero(valid)
     pairs = list(zip(rows.tolist(), columns.tolist(), strict=True))
     targets = click_targets(

@@ -48,7 +48,8 @@ def make_success_by_task(success: Mapping[str, Mapping[str, float]], overall: Ma
     layout["bargap"] = 0
     layout["xaxis"] |= {
         "tickvals": list(range(len(titles))),
-        "ticktext": labels(titles),
+        "ticktext": [_stacked(title) for title in titles],
+        "tickangle": 0,
         "range": [-0.5, len(titles) - 0.5],
         "showgrid": False,
     }
@@ -82,10 +83,14 @@ def make_choice(
     """
     supported = [count > 0 for count in counts] if known is None else list(known)
     rows = np.arange(len(actions))
+    finite = [value for value in [*learned, *true] if not np.isnan(value)]
+    # Bars start at the worst value on screen, not at 0: the longest bar wins, and a guess of 0 is still a bar.
+    low = min([-1.2, *finite]) - 0.1
     bars = {
         "type": "bar",
         "y": rows,
-        "x": np.asarray(learned, dtype=float),
+        "x": np.asarray(learned, dtype=float) - low,
+        "base": low,
         "orientation": "h",
         "width": 0.5,
         "marker": {
@@ -98,7 +103,8 @@ def make_choice(
             },
         },
         "name": "learned Q (hatched: never seen)",
-        "hovertemplate": "learned Q %{x:.3f}<extra></extra>",
+        "customdata": np.asarray(learned, dtype=float),
+        "hovertemplate": "learned Q %{customdata:.3f}<extra></extra>",
     }
     truth = {
         "type": "scatter",
@@ -110,11 +116,10 @@ def make_choice(
         "hovertemplate": "exact Q %{x:.3f}<extra></extra>",
     }
     layout = house_layout(height=380)
-    layout["annotations"] = [_value_mark(row, value) for row, value in enumerate(learned)]
-    finite = [value for value in [*learned, *true] if not np.isnan(value)]
+    layout["annotations"] = [_value_mark(row, value, low) for row, value in enumerate(learned)]
     layout["xaxis"] |= {
         "title": "value Q (discounted return, reward units)",
-        "range": [min([-1.3, *finite]) - 0.1, max([1.1, *finite]) + 0.1],
+        "range": [low, max([1.1, *finite]) + 0.1],
         "zeroline": True,
         "zerolinecolor": MUTED,
     }
@@ -133,11 +138,17 @@ def _action_mark(action: str, count: int, chosen: bool) -> str:
     return name + ("<br>never seen" if not count else f"<br>seen {count:,} times")
 
 
-def _value_mark(row: int, value: float) -> dict[str, Any]:
+def _stacked(title: str) -> str:
+    """Words of a title below each other, so that five titles fit on a phone."""
+    return "<br>".join(label(word) for word in title.split())
+
+
+def _value_mark(row: int, value: float, low: float) -> dict[str, Any]:
     unknown = bool(np.isnan(value))
     return {
-        "x": 0 if unknown else value,
+        "x": low if unknown else value,
         "y": row + 0.38,
+        "xanchor": "left" if unknown else "center",
         "text": "no value" if unknown else f"{value:+.2f}",
         "showarrow": False,
         "font": {"size": 13},

@@ -65,24 +65,27 @@ def narrow(values: FloatArray) -> np.ndarray:
     return np.ascontiguousarray(values, dtype=np.float32)
 
 
-def hatched_cells(cells: Sequence[tuple[float, float]], *, name: str) -> dict[str, Any]:
-    """One trace that hatches unit squares around (column, row) centres; colour is never the only sign."""
+def hatched_cells(cells: Sequence[tuple[float, float]], *, hatch: bool = True) -> dict[str, Any]:
+    """One trace that frames unit squares around (column, row) centres and hatches them; colour is never the only sign."""
     x: list[float | None] = []
     y: list[float | None] = []
     for column, row in cells:
         x += [column - 0.5, column + 0.5, column + 0.5, column - 0.5, column - 0.5, None]
         y += [row - 0.5, row - 0.5, row + 0.5, row + 0.5, row - 0.5, None]
+    filling = {
+        "fill": "toself",
+        "fillcolor": "rgba(224,138,30,0.10)",
+        "fillpattern": {"shape": "/", "fgcolor": UNSUPPORTED, "size": 9, "solidity": 0.2, "fillmode": "overlay"},
+    }
     return {
         "type": "scatter",
         "x": x,
         "y": y,
         "mode": "lines",
-        "line": {"width": 1, "color": UNSUPPORTED},
-        "fill": "toself",
-        "fillcolor": "rgba(224,138,30,0.10)",
-        "fillpattern": {"shape": "/", "fgcolor": UNSUPPORTED, "size": 7, "solidity": 0.35, "fillmode": "overlay"},
+        "line": {"width": 2, "color": UNSUPPORTED, "dash": "solid" if hatch else "dot"},
         "hoverinfo": "skip",
-        "name": name,
+        "name": "unsupported",
+        **(filling if hatch else {}),
     }
 
 

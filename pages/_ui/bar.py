@@ -11,9 +11,9 @@ from . import state, work
 
 def render_bar() -> None:
     """Draw the bar and every warning that concerns all pages."""
+    now = work.current()  # before the warnings, because it may add some
     for warning in state.take_warnings():
         st.warning(warning, icon=":material/link_off:")
-    now = work.current()
     with st.container(border=True, key="bar"), st.container(horizontal=True, vertical_alignment="bottom"):
         options = work.log_titles()
         st.selectbox(

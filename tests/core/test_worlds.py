@@ -11,20 +11,15 @@ import pytest
 from offrl_core.behavior import BEHAVIORS, Behavior, behavior_policy
 from offrl_core.errors import UnknownName
 from offrl_core.evaluation.exact import evaluate, optimal_q_values, return_distribution, true_q_values
-from offrl_core.policies import TabularPolicy
 from offrl_core.worlds import WORLDS, Transition, World, check_world, make_world, reachable_states
 from offrl_core.worlds.calculator import ACTIONS, OPERATIONS, Calculator, CalculatorState
 
+from .helpers import policy_of
 from .tiny_worlds import TINY_WORLDS, Chain, TinyWorld
 
 EVERY_WORLD = [(name, deployment) for name, spec in WORLDS.items() for deployment in spec.deployments]
 NUMBERS = range(1, 10)
 RESULT = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y}
-
-
-def policy_of(rows: dict[str, dict[str, float]], actions: tuple[str, ...]) -> TabularPolicy:
-    table = [[row.get(action, 0.0) for action in actions] for row in rows.values()]
-    return TabularPolicy(states=tuple(rows), actions=actions, probabilities=np.array(table))
 
 
 # -- the contract, over the registry -------------------------------------------------------------------------
@@ -228,7 +223,9 @@ def test_the_dials_mix_as_they_say() -> None:
     assert chosen(half_avoided, "add") == {"add": 1.0}
     noisy = Behavior(right_probability=1.0, random_probability=0.3)
     assert chosen(noisy, "add") == pytest.approx({"add": 0.8, "sub": 0.1, "mul": 0.1})
-    assert Behavior().without("final").action_probabilities("add", ("final",)) == {"final": 1.0}, "the last tool stays"
+    assert Behavior().without("final").action_probabilities("add", ("final",)) == {"final": 1.0}, (
+        "the last tool stays"
+    )
 
 
 @pytest.mark.parametrize("name", BEHAVIORS)
@@ -301,7 +298,9 @@ class TestByHand:
 
     def test_rooms_are_weighed_as_the_log_meets_them(self) -> None:
         """Nine of ten logged visits come through the left door: 0.9 * 1 + 0.1 * -1 = 0.8; uniformly, 0."""
-        logger = policy_of({"hall": {"left": 0.9, "right": 0.1}, "room": {"open": 1.0}}, ("left", "right", "open"))
+        logger = policy_of(
+            {"hall": {"left": 0.9, "right": 0.1}, "room": {"open": 1.0}}, ("left", "right", "open")
+        )
         about = {"states": ("room",), "actions": ("open",)}
         assert true_q_values(logger, "doors", **about, behavior=logger)[0, 0] == pytest.approx(0.8)
         assert true_q_values(logger, "doors", **about)[0, 0] == pytest.approx(0.0, abs=1e-12)

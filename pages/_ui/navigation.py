@@ -1,0 +1,46 @@
+"""Which pages there are, in order, and that none of them is drawn without app.py around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import streamlit as st
+
+UNDER_APP = "w:under_app"
+
+
+def choose_page() -> st.Page:
+    """Register the pages and return the one to draw."""
+    return st.navigation(
+        [
+            st.Page("pages/overview.py", title="Overview", icon=":material/auto_stories:", default=True),
+            st.Page("pages/data.py", title="Data", icon=":material/database:", url_path="data"),
+            st.Page("pages/coverage.py", title="Coverage", icon=":material/grid_on:", url_path="coverage"),
+            st.Page("pages/train.py", title="Train", icon=":material/model_training:", url_path="train"),
+            st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q-values"),
+            st.Page("pages/query.py", title="Query", icon=":material/terminal:", url_path="query"),
+        ],
+        position="top",
+    )
+
+
+@contextmanager
+def under_app() -> Iterator[None]:
+    """Around everything that app.py draws."""
+    st.session_state[UNDER_APP] = True
+    try:
+        yield
+    finally:
+        st.session_state[UNDER_APP] = False
+
+
+def require_app() -> None:
+    """First call of every page file: without app.py around it, start over with app.py.
+
+    On a server that nobody visited yet, Streamlit takes the folder ``pages`` for an old-style multipage app and runs the
+    file that a deep link names by itself. Registering the pages once ends that.
+    """
+    if not st.session_state.get(UNDER_APP):
+        choose_page()
+        st.rerun()

@@ -1,0 +1,119 @@
+"""Figures keep their contracts: hatching, blanks, narrow arrays, harmless labels, and no NaN passed off as 0."""
+
+import json
+
+import numpy as np
+import pytest
+
+from offrl_core.figures.heatmaps import make_band_map, make_q_maps, make_support_map
+from offrl_core.figures.overview import make_choice, make_success_by_task
+from offrl_core.figures.query import make_bars
+from offrl_core.figures.theme import label
+
+STATES, ACTIONS = ("a", "b"), ("go", "stop", "wait")
+COUNTS = np.array([[10, 0, 1], [0, 3, 0]])
+VALID = np.array([[True, True, True], [False, True, True]])
+SUPPORTED = COUNTS >= 1
+Q = np.array([[0.5, 0.0, -0.2], [np.nan, 1.0, 0.3]])
+
+
+def trace(figure, name):
+    return [t for t in figure.data if t.name == name]
+
+
+def support_map():
+    return make_support_map(STATES, ACTIONS, COUNTS, VALID, SUPPORTED)
+
+
+def q_maps(true=None):
+    return make_q_maps(STATES, ACTIONS, Q, true, COUNTS, VALID, SUPPORTED, [0, 1])
+
+
+def cells_of(hatching):
+    """Centres of the framed squares."""
+    x, y = np.array(hatching.x, dtype=float), np.array(hatching.y, dtype=float)
+    return {(float(x[i] + 0.5), float(y[i] + 0.5)) for i in range(0, len(x), 6)}
+
+
+def test_unsupported_valid_pairs_are_hatched_and_nothing_else():
+    for figure in (support_map(), q_maps()):
+        (hatching,) = trace(figure, "unsupported")
+        assert cells_of(hatching) == {(1.0, 0.0), (2.0, 1.0)}
+        assert hatching.fillpattern.shape == "/"
+
+
+def test_invalid_and_never_seen_cells_have_no_shade():
+    shades = support_map().data[0].z
+    assert np.isnan(shades[1, 0])  # invalid
+    assert np.isnan(shades[0, 1])  # never seen: hatched, not the colour of one row
+    assert shades[0, 0] == pytest.approx(1.0)  # log10 of 10
+
+
+def test_every_valid_cell_can_be_clicked_and_says_which_it_is():
+    for figure in (support_map(), q_maps()):
+        (cells,) = trace(figure, "cells")
+        assert [list(pair) for pair in cells.customdata] == [[STATES[s], ACTIONS[a]] for s, a in np.argwhere(VALID)]
+
+
+def test_exact_values_add_two_panels_and_unknown_truth_adds_none():
+    assert len([t for t in q_maps(np.zeros((2, 3))).data if t.type == "heatmap"]) == 3
+    assert len([t for t in q_maps().data if t.type == "heatmap"]) == 1
+
+
+def test_a_missing_value_is_blank_and_says_so():
+    figure = make_q_maps(STATES, ACTIONS, np.where(Q == 0.3, np.nan, Q), None, COUNTS, VALID, SUPPORTED, [0, 1])
+    assert np.isnan(figure.data[0].z[1, 2])
+    (cells,) = trace(figure, "cells")
+    assert "no value" in cells.text[-1]
+    assert "nan" not in json.dumps(list(cells.text)).lower()
+
+
+def test_the_middle_colour_is_zero():
+    heatmap = q_maps().data[0]
+    assert heatmap.zmin == -heatmap.zmax
+
+
+def test_arrays_travel_as_typed_arrays_in_the_narrowest_type():
+    spec = support_map().to_plotly_json()
+    assert spec["data"][0]["z"]["dtype"] == "f4"
+    (cells,) = [t for t in spec["data"] if t.get("name") == "cells"]
+    assert cells["x"]["dtype"] in ("i1", "i2")
+
+
+def test_names_from_files_are_shown_and_not_obeyed():
+    evil = "<a href='http://example.org'>x</a><b>"
+    figure = make_support_map((evil, "b"), (evil, "stop", "wait"), COUNTS, VALID, SUPPORTED)
+    assert "<a" not in json.dumps([*figure.layout.yaxis.ticktext, *figure.layout.xaxis.ticktext, *trace(figure, "cells")[0].text])
+    assert label(evil).startswith("&lt;a")
+
+
+def test_choice_hatches_what_was_never_seen_and_names_the_chosen():
+    figure = make_choice(["add", "mul"], [-1.0, 0.0], [-1.0, 0.95], [5, 0], chosen="mul")
+    bars = figure.data[0]
+    assert list(bars.marker.pattern.shape) == ["", "/"]
+    assert "never seen" in figure.layout.yaxis.ticktext[1]
+    assert "chosen" in figure.layout.yaxis.ticktext[1]
+    # A guess of 0 is a visible bar: bars start at the low end of the axis.
+    assert bars.base + bars.x[1] == pytest.approx(0.0)
+    assert bars.x[1] > 0.5
+
+
+def test_success_bars_hold_the_numbers_and_a_unit():
+    figure = make_success_by_task({"BC": {"add": 1.0, "mul": 0.25}}, {"BC": 0.625})
+    assert [list(bar.y) for bar in figure.data] == [[1.0], [0.25]]
+    assert "probability" in figure.layout.yaxis.title.text
+    assert "62%" in figure.layout.annotations[0].text
+
+
+def test_bands_say_how_much_they_hold():
+    figure = make_band_map(["states 0 to 9"], ACTIONS, np.array([[0.1, np.nan, 0.3]]), np.array([[0.0, 0.0, 0.9]]))
+    (hatching,) = trace(figure, "unsupported")
+    assert cells_of(hatching) == {(2.0, 0.0)}
+
+
+def test_bars_of_a_query_are_cut_and_say_so():
+    import pandas as pd
+
+    figure = make_bars(pd.DataFrame({"name": [f"n{i}" for i in range(100)], "n": range(100)}), "name", "n")
+    assert len(figure.data[0].y) == 60
+    assert "first 60 of 100" in figure.layout.xaxis.title.text

@@ -1,0 +1,212 @@
+"""Every page with every log: it draws, says what is known and what isn't, and lives on after bad input."""
+
+import json
+
+import pytest
+
+from tests.pages.conftest import open_page, texts
+from tests.traces import AIRLINE, shared_trace
+
+PAGES = ["overview", "data", "coverage", "train", "q_values", "query"]
+WIDGETS = "w:"
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("data", ["calculator", "calculator_without_mul", "generated"])
+def test_every_page_draws_with_every_log_of_our_own(app, page, data):
+    open_page(app, page, data=data)
+    assert app.title
+    assert not app.error
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_draws_the_airline_file_and_admits_that_truth_is_unknown(app, page):
+    upload(app, "airline.json", shared_trace(AIRLINE).read_bytes())
+    app.switch_page(f"pages/{page}.py").run()
+    assert not app.exception, app.exception
+    assert not app.error
+    if page in ("train", "q_values"):
+        assert "no exact value" in texts(app)
+    if page == "train":
+        table = app.dataframe[0].value
+        assert set(table["exact success"]) == {"unknown"}
+
+
+def upload(app, name: str, data: bytes):
+    """Load a file on the Data page."""
+    open_page(app, "data")
+    app.file_uploader[0].set_value([(name, data, "application/json")]).run()
+    assert not app.exception, app.exception
+    return app
+
+
+def test_the_airline_file_reports_what_was_read(app):
+    upload(app, "airline.json", shared_trace(AIRLINE).read_bytes())
+    said = texts(app)
+    assert "2,454 steps in 200 episodes" in said
+    assert "42.0% solved" in said
+
+
+BAD_FILES = {
+    "empty.json": b"",
+    "prose.txt": "Это не JSON 🙂".encode(),
+    "half.json": b'[{"episode_id": "a", "t": 0,',
+    "other_shape.json": b'{"weather": [1, 2, 3]}',
+    "pickle.pkl": b"\x80\x04\x95",
+    "no_steps.json": b"[]",
+    "unknown_format.csv": b"a;b\n1;2\n",
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_file_that_cannot_be_read_gets_a_sentence_and_the_page_lives_on(app, name):
+    upload(app, name, BAD_FILES[name])
+    assert len(app.error) == 1
+    assert name in app.error[0].value
+    assert app.selectbox(key="w:data").value == "calculator"
+    app.switch_page("pages/q_values.py").run()
+    assert not app.exception
+
+
+def steps(*rows: dict) -> bytes:
+    return "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
+
+
+def step(episode: str, t: object, action: object = "go", reward: object = 0.0, **more: object) -> dict:
+    return {"episode_id": episode, "t": t, "action": {"type": "tool_call", "tool": action}, "reward": reward, **more}
+
+
+ODD_LOGS = {
+    "one episode": steps(step("a", 0), step("a", 1, reward=1.0, done=True)),
+    "one step": steps(step("a", 0, reward=1.0, done=True)),
+    "duplicates, disorder, gaps": steps(step("a", 3), step("a", 0), step("a", 0), step("a", 9, reward=1, done=True)),
+    "NaN and infinite rewards": b'{"episode_id":"a","t":0,"action":"x","reward":NaN}\n'
+    b'{"episode_id":"a","t":1,"action":"y","reward":Infinity}\n{"episode_id":"b","t":0,"action":"x","reward":1,"done":true}',
+    "no rewards at all": steps(step("a", 0, reward=None), step("a", 1, reward=None, done=True)),
+    "200 actions": steps(*(step(f"e{i}", 0, f"tool_{i}", reward=i % 2, done=True) for i in range(200))),
+    "missing fields": steps(step("a", 0), {"t": 1}, {"episode_id": "a"}, step("a", "zwei"), step("a", 1, done=True)),
+    "Cyrillic and emoji": steps(
+        step("эпизод 🙂", 0, "умножить `*` <b>", task="Сколько будет $2\\times2$? **🙂** '; DROP TABLE steps; --"),
+        step("эпизод 🙂", 1, "ответ ![x](http://example.org/x.png)", reward=1.0, done=True),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD_LOGS)
+def test_odd_logs_go_through_every_page(app, name):
+    upload(app, "odd.jsonl", ODD_LOGS[name])
+    assert app.selectbox(key="w:data").value.startswith("upload:")
+    for page in PAGES:
+        app.switch_page(f"pages/{page}.py").run()
+        assert not app.exception, (page, app.exception)
+
+
+def test_unknown_rewards_are_refused_by_value_learners_and_never_become_zero(app):
+    upload(app, "odd.jsonl", ODD_LOGS["no rewards at all"])
+    app.switch_page("pages/train.py").run()
+    refusals = [error.value for error in app.error]
+    assert len(refusals) == 3  # fqi, fqi_support, cql; bc needs no reward
+    assert all("no step of this log has a known reward" in refusal for refusal in refusals)
+
+
+def test_a_link_sets_every_page_up(app):
+    open_page(app, "q_values", edits="drop:mul:recollect", guess="-0.5", cell_state="mul: x, y known", cell_action="mul")
+    assert "0 rows" in texts(app)
+    assert [metric.value for metric in app.metric if metric.label == "Learned Q"] == ["-0.5000"]
+
+
+@pytest.mark.parametrize(
+    ("params", "sentence"),
+    [
+        ({"guess": "nan"}, "can't be read"),
+        ({"guess": "1e99"}, "can't be read"),
+        ({"min_count": "-3"}, "can't be read"),
+        ({"deployment": "sideways"}, "can't be read"),
+        ({"edits": "explode:mul"}, "explode"),
+        ({"edits": "where:episodes:1=1) UNION SELECT 1"}, "left out"),
+        ({"data": "upload:123"}, "isn't loaded"),
+        ({"v": "0"}, "version 0"),
+    ],
+)
+def test_a_broken_link_is_said_and_replaced(app, params, sentence):
+    open_page(app, "overview", **params)
+    assert any(sentence in warning.value for warning in app.warning), [w.value for w in app.warning]
+
+
+def test_an_edit_that_leaves_nothing_says_which(app):
+    for page in PAGES:
+        open_page(app, page, edits="minreturn:99")
+        assert any("No step is left" in error.value for error in app.error)
+
+
+def test_recollection_of_an_imported_log_is_refused_in_words(app):
+    upload(app, "log.jsonl", ODD_LOGS["one episode"])
+    app.session_state["edits"] = "drop:go:recollect"
+    app.run()
+    assert any("imported log" in error.value for error in app.error)
+
+
+def test_a_chip_undoes_its_edit(app):
+    open_page(app, "coverage", edits="drop:mul:episodes,keep:0.5:0")
+    app.button(key="w:chip0").click().run()
+    assert app.session_state["edits"] == "keep:0.5:0"
+    assert not app.exception
+
+
+def test_the_form_of_a_learner_follows_its_metadata_and_changes_the_result(app):
+    open_page(app, "train", edits="drop:mul:recollect")
+    row = app.dataframe[0].value.set_index("learner").loc["Naive FQI"]
+    assert row["success, mul works"] == "100.0%"
+    app.number_input(key="w:fqi.default_value").set_value(-1.5).run()
+    row = app.dataframe[0].value.set_index("learner").loc["Naive FQI"]
+    assert row["success, mul works"] in ("66.7%", "67.1%")
+    assert app.session_state["guess"] == -1.5
+
+
+def test_the_slow_learner_waits_for_a_click_and_then_finishes(app):
+    open_page(app, "train", learners="fqi_sampled", edits="keep:0.02:0", params="fqi_sampled.n_sweeps=20")
+    assert not app.dataframe
+    app.button(key="w:run:fqi_sampled").click().run()
+    assert app.dataframe[0].value.iloc[0]["done after"] == "20 sweeps"
+
+
+def test_the_overview_tells_the_story_that_the_numbers_tell(app):
+    open_page(app, "overview")
+    assert "Both end up equal" in texts(app)
+    app.toggle(key="w:mul_out").set_value(True).run()
+    assert app.session_state["edits"] == "drop:mul:recollect"
+    assert "The naive learner wins" in texts(app)
+    app.session_state["deployment"] = "broken"
+    app.run()
+    assert "luck is gone" in texts(app)
+    app.session_state["guess"] = -1.5
+    app.run()
+    assert "stays inside the log" in texts(app)
+
+
+def test_a_query_runs_and_a_bad_one_is_refused_in_words(app):
+    open_page(app, "query")
+    assert len(app.dataframe[0].value)
+    for sql in ("DROP TABLE steps", "SELECT * FROM read_csv('/etc/passwd')", "SELEC 1", "SELECT 1; SELECT 2"):
+        app.session_state["sql"] = sql
+        app.run()
+        assert not app.exception
+        assert len(app.error) == 1, sql
+
+
+def test_the_condition_of_a_query_becomes_a_coverage_edit(app):
+    open_page(app, "query", sql="SELECT * FROM steps WHERE action = 'mul' AND task = 'add'")
+    assert app.text_input(key="w:condition").value
+    next(button for button in app.button if button.label == "Take it away").click().run()
+    assert app.session_state["edits"].startswith("where:episodes:")
+    assert not app.exception
+
+
+def test_the_session_holds_nothing_but_fields_and_widgets(app):
+    from pages._ui import state
+
+    known = {*state.FIELDS, state.UPLOADS, state.WARNINGS, state.LOADED}
+    for page in PAGES:
+        open_page(app, page)
+    strange = [key for key in app.session_state.keys() if key not in known and not key.startswith(WIDGETS)]
+    assert not strange
