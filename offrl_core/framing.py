@@ -177,7 +177,7 @@ def _make_tables(log: Log, framing: Framing, suffix: str) -> None:
 def _make_states(cursor: duckdb.DuckDBPyConnection, suffix: str) -> None:
     """Number the state keys in natural order, so that "result 9" stands before "result 10"."""
     keys = [key for (key,) in cursor.execute("SELECT DISTINCT state_key FROM draft").fetchall()]
-    _make_index(cursor, f"states_{suffix}", "state_key", "s", sorted(keys, key=_natural_order))
+    _make_index(cursor, f"states_{suffix}", "state_key", "s", sorted(keys, key=lambda key: (_natural_order(key), key)))
 
 
 def _make_actions(log: Log, cursor: duckdb.DuckDBPyConnection, suffix: str) -> None:
@@ -191,7 +191,8 @@ def _make_actions(log: Log, cursor: duckdb.DuckDBPyConnection, suffix: str) -> N
 
 def offered_tools(log: Log) -> set[str]:
     """Every tool the log says was available somewhere, called or not."""
-    return {name for (name,) in log.rows("SELECT DISTINCT unnest(available_tools) FROM steps")}
+    found = log.rows("SELECT DISTINCT unnest(available_tools) FROM steps")
+    return {name for (name,) in found if name is not None}
 
 
 def _make_index(cursor: duckdb.DuckDBPyConnection, table: str, name_column: str, index: str, names: list[str]) -> None:

@@ -91,7 +91,7 @@ def render_form(now: work.Current) -> None:
             return
         preview = work.framed(now.log, now.framing_name, (*now.edits, edit))
     except orl.OffRLError as error:
-        st.warning(str(error), icon=":material/block:")
+        layout.warning(error)
         return
     before, after = preview.stages[-2], preview.stages[-1]
     st.caption(

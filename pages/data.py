@@ -28,7 +28,7 @@ def render_upload() -> None:
             seen[file.file_id] = read_file(file.name, file.getvalue())
             st.rerun()  # the bar above already drew the log before
         if seen[file.file_id]:
-            st.error(seen[file.file_id], icon=":material/block:")
+            layout.error(seen[file.file_id])
 
 
 def read_file(name: str, data: bytes) -> str:

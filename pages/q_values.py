@@ -162,7 +162,7 @@ def render_page(now: work.Current) -> None:
     try:
         model = work.trained(dataset, algorithm, **work.parameters_of(algorithm))
     except orl.OffRLError as error:
-        st.error(str(error), icon=":material/block:")
+        layout.error(error)
         return
     for note in dataset.notes:
         st.caption(f":material/info: {note}")

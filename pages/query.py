@@ -126,7 +126,7 @@ def render_predicate(now: work.Current, sql: str) -> None:
                 edit = orl.DropWhere(condition.strip(), how)
                 after = work.framed(now.log, now.framing_name, (*now.edits, edit)).stages[-1]
             except orl.OffRLError as error:
-                st.error(str(error), icon=":material/block:")
+                layout.error(error)
                 return
             st.caption(
                 f"{layout.plain(edit.sentence, 300)} Would leave {after.n_steps:,} steps in {after.n_episodes:,} episodes."
@@ -144,7 +144,7 @@ if now.dataset is not None:
         database = query_database(work.dataset_key(now.dataset), now.dataset)
         render_result(sql, run_query(database, sql))
     except orl.OffRLError as error:
-        st.error(str(error), icon=":material/block:")
+        layout.error(error)
     render_predicate(now, sql)
     with st.expander("Columns", icon=":material/schema:"):
         st.dataframe(

@@ -130,7 +130,7 @@ def render_page(now: work.Current) -> None:
                     models[algorithm] = train_slowly(dataset, algorithm)
         except orl.OffRLError as error:
             with slow:
-                st.error(f"{orl.ALGORITHMS[algorithm].short}: {error}", icon=":material/block:")
+                layout.error(f"{orl.ALGORITHMS[algorithm].short}: {error}")
             continue
         if models[algorithm] is not None:
             rows.append(result_row(now, algorithm, models[algorithm]))

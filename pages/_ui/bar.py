@@ -6,14 +6,14 @@ import streamlit as st
 
 from offrl_core.coverage_edits import edits_to_link
 
-from . import state, work
+from . import layout, state, work
 
 
 def render_bar() -> None:
     """Draw the bar and every warning that concerns all pages."""
     now = work.current()  # before the warnings, because it may add some
     for warning in state.take_warnings():
-        st.warning(warning, icon=":material/link_off:")
+        layout.warning(warning, icon=":material/link_off:")
     with st.container(border=True, key="bar"), st.container(horizontal=True, vertical_alignment="bottom"):
         options = work.log_titles()
         st.selectbox(
@@ -28,7 +28,7 @@ def render_bar() -> None:
         _render_chips(now)
         _render_link()
     if now.problem:
-        st.error(now.problem, icon=":material/block:")
+        layout.error(now.problem)
 
 
 def _take_log() -> None:
@@ -46,10 +46,10 @@ def _render_chips(now: work.Current) -> None:
                 lost = before.n_steps - after.n_steps
                 change = f" (−{lost:,} steps)" if lost else ""
             st.button(
-                f"{short(edit.sentence)}{change}",
+                f"{layout.plain(edit.sentence.rstrip('.'), 60)}{change}",
                 key=f"w:chip{i}",
                 icon=":material/close:",
-                help=f"{edit.sentence} Click to undo this edit.",
+                help=f"{layout.plain(edit.sentence, 500)} Click to undo this edit.",
                 on_click=remove_edit,
                 args=(i,),
             )
@@ -66,13 +66,6 @@ def _render_link() -> None:
         st.code(state.full_link(), language=None, wrap_lines=True)
         if state.get("data").startswith(work.UPLOAD_PREFIX):
             st.caption("Trace files don't travel in a link: whoever opens it loads the same file on the Data page.")
-
-
-def short(sentence: str, limit: int = 60) -> str:
-    """A sentence cut to chip length, Markdown signs shown as they are."""
-    text = sentence.rstrip(".")
-    text = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+!|~$:" else c for c in text)
 
 
 def remove_edit(index: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,11 +57,26 @@ def tip(term: str) -> str:
     return TERMS[term].tooltip
 
 
+_SIGNS = re.compile(r"([\\`*_{}\[\]<>()#+\-!|~$:.])")
+# Bare addresses become links even where every sign is escaped; an invisible space inside ends that.
+_ADDRESSES = re.compile(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?=@)", re.IGNORECASE)
+
+
 def plain(text: str, limit: int = 120) -> str:
     """A text from a file inside a Markdown sentence: shortened, on one line, its Markdown shown and not obeyed."""
     text = " ".join(text.split())
     text = text if len(text) <= limit else text[: limit - 1] + "…"
-    return "".join(f"\\{c}" if c in "\\`*_{}[]<>()#+-!|~$:." else c for c in text)
+    return _SIGNS.sub(r"\\\1", _ADDRESSES.sub("\u200b", text))
+
+
+def error(sentence: object) -> None:
+    """What went wrong; the sentence may quote a file or a link, so it is shown as plain text."""
+    st.error(plain(str(sentence), 2000), icon=":material/block:")
+
+
+def warning(sentence: object, icon: str = ":material/block:") -> None:
+    """What didn't work but lost nothing, as plain text."""
+    st.warning(plain(str(sentence), 2000), icon=icon)
 
 
 def percent_table(rows: Mapping[str, Mapping[str, float]]) -> Any:

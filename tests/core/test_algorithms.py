@@ -286,6 +286,16 @@ def test_row_by_row_fqi_goes_where_the_exact_solver_stands() -> None:
     assert q_of("fqi_sampled", dataset, n_sweeps=200) == pytest.approx(q_of("fqi", dataset), abs=1e-9)
 
 
+@pytest.mark.parametrize("name", ["fqi", "fqi_sampled"])
+def test_a_high_default_only_tempts_where_an_action_is_valid(name: str) -> None:
+    """At s2 only "b" is valid and worth 1, so a guess of 50 for the others mustn't reach s1: 1/2 * 1."""
+    rows = episode("e", ("s1", "a", 0.0), ("s2", "b", 1.0))
+    rows[0]["available_tools"], rows[1]["available_tools"] = ["a"], ["b"]
+    dataset = orl.frame(make_log(rows), orl.Framing(state="state_text", discount=0.5))
+    q_values = q_of(name, dataset, default_value=50.0, **({"n_sweeps": 200} if name == "fqi_sampled" else {}))
+    assert q_values == pytest.approx(np.array([[0.5, np.nan], [np.nan, 1.0]]), nan_ok=True, abs=1e-9)
+
+
 def test_the_first_pass_of_the_published_procedure_by_hand() -> None:
     """Two rows, step 1/4: Q(1) = 1/4 * 1 comes after Q(0) = 1/4 * (0.4 + 1/2 * 0); the second pass sees 1/4."""
     dataset = orl.frame(
@@ -473,6 +483,16 @@ def test_the_outer_iteration_contracts_by_the_discount(weight: float) -> None:
     changes = changes[changes > 1e-10]
     assert len(changes) > 20
     assert (changes[1:] <= 0.9 * changes[:-1] + 1e-11).all()
+
+
+def test_the_reported_penalty_is_that_of_the_reported_values(small: Dataset) -> None:
+    model = fit("cql", small, conservative_weight=0.5)
+    assert model.q_values is not None
+    gaps = [
+        np.log(np.exp(row[~np.isnan(row)]).sum()) - np.nansum(small.behavior_probabilities[s] * row)
+        for s, row in enumerate(model.q_values)
+    ]
+    assert model.history[-1].metrics["penalty"] == pytest.approx(np.mean(gaps))
 
 
 FitProblem = tuple[FloatArray, FloatArray, FloatArray, np.ndarray, float]

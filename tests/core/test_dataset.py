@@ -144,6 +144,21 @@ def test_states_stand_in_natural_order() -> None:
     assert dataset.states == ("result -3", "result 9", "result 9b", "result 10", "result 100", "start")
 
 
+def test_the_order_of_states_does_not_hang_on_the_order_of_the_log() -> None:
+    names = ["x1", "x01", "x001"]
+    forward, backward = (
+        frame_rows([row for i, name in enumerate(order) for row in episode(f"e{i}", (name, "a", 0.0))])
+        for order in (names, names[::-1])
+    )
+    assert forward.states == backward.states == ("x001", "x01", "x1")
+
+
+def test_a_hole_in_the_list_of_tools_is_no_tool() -> None:
+    dataset = frame_rows(episode("e", ("s", "a", 0.0), available_tools=["a", None, "b"]))
+    assert dataset.actions == ("a", "b")
+    assert dataset.valid_mask.tolist() == [[True, True]]
+
+
 def test_actions_stand_by_use_and_those_only_offered_come_last() -> None:
     steps = [("s", "rare", 0.0), ("s", "often", 0.0), ("s", "often", 0.0)]
     dataset = frame_rows(episode("e", *steps, available_tools=["rare", "often", "z never", "a never"]))

@@ -22,6 +22,8 @@ from offrl_core.policies import TabularPolicy, uniform_policy
 from offrl_core.worlds import WORLDS, make_world
 from offrl_core.worlds.calculator import ACTIONS
 
+from .helpers import policy_of
+
 DEPLOYMENTS = tuple(WORLDS["calculator"].deployments)
 COST = 0.02 * (1 + 0.99 + 0.99**2 + 0.99**3)  # four valid steps
 BOTH_KNOWN = ("add: x, y known", "sub: x, y known", "mul: x, y known")
@@ -50,12 +52,18 @@ def careless() -> TabularPolicy:
     return replace(policy, probabilities=0.8 * policy.probabilities + 0.2 / len(ACTIONS), _row={})
 
 
+def newcomer() -> TabularPolicy:
+    """Knows how to start on add tasks and nothing else: uniform over what is valid everywhere else."""
+    return policy_of({"add: start": {"lookup_x": 1.0}}, ACTIONS)
+
+
 POLICIES = {
     "logger": lambda: behavior_policy(make_world("calculator"), BEHAVIORS["logger"]),
     "without_mul": lambda: behavior_policy(make_world("calculator"), BEHAVIORS["logger_without_mul"]),
     "uniform": all_valid,
     "careless": careless,
     "expert": expert,
+    "newcomer": newcomer,
 }
 
 
@@ -195,12 +203,13 @@ def test_an_invalid_action_costs_one() -> None:
 def test_the_value_of_a_start_is_its_q_weighed_by_the_policy(name: str, deployment: str) -> None:
     policy, starts = POLICIES[name](), ("add: start", "sub: start", "mul: start")
     q_values = true_q_values(policy, "calculator", deployment, states=starts, actions=ACTIONS)
-    chosen = policy.probabilities[[policy.states.index(start) for start in starts]]
-    truth = evaluate(policy, "calculator", deployment)
-    values = (chosen * q_values).sum(axis=1)
-    assert values == pytest.approx(
-        [truth.by_task[start.split(":")[0]].mean_return for start in starts], abs=1e-12
-    )
+    chosen = [policy.action_probabilities(start, ("lookup_x",)) for start in starts]
+    values = [
+        sum(p * q_values[s, ACTIONS.index(action)] for action, p in row.items())
+        for s, row in enumerate(chosen)
+    ]
+    by_task = evaluate(policy, "calculator", deployment).by_task
+    assert values == pytest.approx([by_task[task].mean_return for task in ("add", "sub", "mul")], abs=1e-12)
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)

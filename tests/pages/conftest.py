@@ -1,5 +1,6 @@
 """A fresh app per test: it starts from app.py, because page files alone resolve their paths differently."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,12 @@ def open_page(app: AppTest, page: str, **params: str) -> AppTest:
     return app
 
 
+def shown(markdown: str) -> str:
+    """Markdown that only escapes, as the browser shows it."""
+    return re.sub(r"\\(.)", r"\1", markdown).replace("\u200b", "")
+
+
 def texts(app: AppTest) -> str:
     """Everything the page says, in one text."""
     kinds = (app.markdown, app.caption, app.info, app.warning, app.error, app.title, app.code)
-    return "\n".join(element.value for kind in kinds for element in kind)
+    return "\n".join(shown(element.value) for kind in kinds for element in kind)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.pages.conftest import open_page, texts
+from tests.pages.conftest import open_page, shown, texts
 from tests.traces import AIRLINE, shared_trace
 
 PAGES = ["overview", "data", "coverage", "train", "q_values", "query"]
@@ -62,7 +62,7 @@ BAD_FILES = {
 def test_a_file_that_cannot_be_read_gets_a_sentence_and_the_page_lives_on(app, name):
     upload(app, name, BAD_FILES[name])
     assert len(app.error) == 1
-    assert name in app.error[0].value
+    assert name in shown(app.error[0].value)
     assert app.selectbox(key="w:data").value == "calculator"
     app.switch_page("pages/q_values.py").run()
     assert not app.exception
@@ -104,7 +104,7 @@ def test_odd_logs_go_through_every_page(app, name):
 def test_unknown_rewards_are_refused_by_value_learners_and_never_become_zero(app):
     upload(app, "odd.jsonl", ODD_LOGS["no rewards at all"])
     app.switch_page("pages/train.py").run()
-    refusals = [error.value for error in app.error]
+    refusals = [shown(error.value) for error in app.error]
     assert len(refusals) == 3  # fqi, fqi_support, cql; bc needs no reward
     assert all("no step of this log has a known reward" in refusal for refusal in refusals)
 
@@ -130,20 +130,20 @@ def test_a_link_sets_every_page_up(app):
 )
 def test_a_broken_link_is_said_and_replaced(app, params, sentence):
     open_page(app, "overview", **params)
-    assert any(sentence in warning.value for warning in app.warning), [w.value for w in app.warning]
+    assert any(sentence in shown(warning.value) for warning in app.warning), [w.value for w in app.warning]
 
 
 def test_an_edit_that_leaves_nothing_says_which(app):
     for page in PAGES:
         open_page(app, page, edits="minreturn:99")
-        assert any("No step is left" in error.value for error in app.error)
+        assert any("No step is left" in shown(error.value) for error in app.error)
 
 
 def test_recollection_of_an_imported_log_is_refused_in_words(app):
     upload(app, "log.jsonl", ODD_LOGS["one episode"])
     app.session_state["edits"] = "drop:go:recollect"
     app.run()
-    assert any("imported log" in error.value for error in app.error)
+    assert any("imported log" in shown(error.value) for error in app.error)
 
 
 def test_a_chip_undoes_its_edit(app):

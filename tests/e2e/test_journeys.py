@@ -1,0 +1,129 @@
+"""Two walks through the app, as a teacher and as an agent engineer would take them, and pages at every size and theme."""
+
+import re
+
+import pytest
+
+from tests.traces import AIRLINE, shared_trace
+
+pytestmark = pytest.mark.xdist_group("browser")  # one server, one browser
+
+
+def settle(page) -> None:
+    """Wait until the script has run and the page has drawn."""
+    page.wait_for_selector("h1")
+    page.wait_for_function("() => !document.querySelector('[data-testid=stApp][data-test-script-state=running]')")
+    page.wait_for_timeout(300)
+
+
+def click_cell(page, figure: str, state: str, action: str) -> None:
+    """Click the cell of a map at its place on the screen."""
+    chart = page.locator(f"[class*='st-key-w-fig-{figure}'] .js-plotly-plot")
+    chart.wait_for()
+    chart.scroll_into_view_if_needed()
+    place = chart.evaluate(
+        """(plot, [state, action]) => {
+            const cells = plot.data.findIndex(t => t.name === 'cells');
+            const trace = plot._fullData[cells];
+            const i = trace.customdata.findIndex(pair => pair[0] === state && pair[1] === action);
+            const { xaxis, yaxis } = plot._fullLayout;
+            const box = plot.getBoundingClientRect();
+            return [box.x + xaxis._offset + xaxis.c2p(trace.x[i]), box.y + yaxis._offset + yaxis.c2p(trace.y[i])];
+        }""",
+        [state, action],
+    )
+    page.mouse.move(*place)
+    page.mouse.click(*place)
+
+
+def test_the_story_from_the_first_screen_to_zero_rows(page):
+    page.goto("/")
+    settle(page)
+    page.get_by_test_id("stCheckbox").get_by_text("Take mul out of the log").click()
+    page.get_by_text("The naive learner wins.").wait_for()
+    page.get_by_text("returns a wrong result", exact=True).click()
+    page.get_by_text("luck is gone").wait_for()
+    dial = page.get_by_role("slider")
+    dial.focus()
+    for _ in range(24):  # from 0 to -1.2
+        dial.press("ArrowLeft")
+    page.get_by_text("stays inside the log and picks a wrong operation").wait_for()
+    settle(page)
+    assert "guess=-1.2" in page.url
+    assert "deployment=broken" in page.url
+    page.get_by_role("link", name="Q-values").click()
+    page.get_by_text("click a cell").first.wait_for()
+    settle(page)
+    click_cell(page, "q_maps", "mul: x, y known", "mul")
+    page.get_by_text("0 rows.").wait_for()
+    page.get_by_text("No row of the log speaks for or against it.").wait_for()
+
+
+def test_an_engineers_file_from_upload_to_the_conversation_behind_a_cell(page):
+    path = shared_trace(AIRLINE)
+    page.goto("/data")
+    settle(page)
+    page.locator("input[type=file]").set_input_files(path)
+    page.get_by_text(re.compile(r"2,454 steps in 200 episodes")).first.wait_for()
+    settle(page)
+    page.get_by_role("link", name="Q-values").click()
+    page.get_by_text("no exact value").wait_for()
+    settle(page)
+    click_cell(page, "q_maps", "get_user_details", "get_reservation_details")
+    page.get_by_text("The rows", exact=False).first.wait_for()
+    settle(page)
+    table = page.locator("[class*='st-key-w-evidence_rows'] canvas").first
+    table.scroll_into_view_if_needed()
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 16, box["y"] + 52)  # the tick box of the first row
+    page.get_by_text("The conversation, as it stands in the file").wait_for()
+    page.get_by_text("this decision").first.wait_for()
+    assert page.get_by_text("→ get_reservation_details").count()
+
+
+SCREENS = {
+    "light, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"},
+    "dark, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "dark"},
+    "light, phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
+    "dark, phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
+}
+
+
+@pytest.mark.parametrize("page", SCREENS.values(), ids=list(SCREENS), indirect=True)
+def test_every_page_fits_every_screen(page):
+    for path in ("/", "/data", "/coverage", "/train", "/q-values", "/query"):
+        page.goto(f"{path}?edits=drop:mul:recollect")
+        settle(page)
+        assert not page.locator("[data-testid=stException]").count(), path
+        width, screen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        assert width <= screen, f"{path} is wider than the screen"
+
+
+def test_a_deep_link_reproduces_the_page_for_a_new_visitor(page, browser, server):
+    page.goto("/q-values?edits=drop:mul:recollect&guess=-0.5&cell_state=mul: x, y known&cell_action=mul")
+    settle(page)
+    page.get_by_text("0 rows.").wait_for()
+    page.get_by_text("-0.5000").first.wait_for()
+
+
+def test_texts_of_a_file_are_shown_and_not_obeyed(page, tmp_path):
+    """Images don't load, links don't live, scripts don't run; the fixture fails on any request to another host."""
+    evil = "![x](http://example.org/a.png) <img src='http://example.org/b.png'> [k](http://example.org) <script>window.hit=1</script>"
+    lines = [
+        {"episode_id": evil, "t": t, "task": evil, "action": {"type": "tool_call", "tool": evil, "arguments": {"q": evil}}}
+        | {"observation": {"tool_result": evil, "error": evil}, "reward": float(t), "done": t == 1}
+        for t in range(2)
+    ]
+    import json
+
+    path = tmp_path / "evil.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    page.goto("/data")
+    settle(page)
+    page.locator("input[type=file]").set_input_files(path)
+    page.get_by_text(re.compile("2 steps in 1 episodes")).first.wait_for()
+    for name in ("Coverage", "Train", "Q-values", "Query"):
+        page.get_by_role("link", name=name).click()
+        settle(page)
+        assert page.evaluate("window.hit") is None
+        assert not page.locator("a[href*='example.org'], img[src*='example.org']").count(), name
