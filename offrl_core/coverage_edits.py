@@ -5,7 +5,7 @@ sampling must refuse the result), drop the *episodes* that contain them (sequenc
 *re-collect* with a behavior policy that never does it (worlds only). Edits compose in order; re-collections come first,
 because they replace the log itself.
 
-To add one: a frozen dataclass with ``keep_sql``, ``sentence`` and ``token``, and a line in ``EDITS``.
+To add one: a frozen dataclass with ``keep_sql``, ``sentence``, ``token`` and ``shape``, and a line in ``EDITS``.
 """
 
 from __future__ import annotations

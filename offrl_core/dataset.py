@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import duckdb
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -19,9 +21,11 @@ from .arrays import BoolArray, FloatArray, IntArray
 from .behavior import Behavior, WorldSource, named_behavior
 from .coverage_edits import CoverageEdit, DropAction
 from .errors import EmptyDataset, InvalidEdit
-from .framing import CUT, ENDED, Framing, default_framing, framed_tables
-from .log import Log, log_of_source
+from .framing import CUT, ENDED, FRAMED_COLUMNS, Framing, default_framing, framed_tables
+from .log import Log, recollected
 from .mdp import TabularMDP, build_mdp
+from .query import write_query_database
+from .schema import COLUMN_NAMES
 from .worlds import make_world
 
 
@@ -219,6 +223,32 @@ class Dataset:
         """Row of a state key, or None where the dataset doesn't show it."""
         return self._index.get(state_key)
 
+    def counts_on(self, states: Sequence[str], actions: Sequence[str]) -> tuple[IntArray, BoolArray]:
+        """Visitation counts and validity on given keys and actions, both (len(states), len(actions)).
+
+        States that the dataset doesn't show have no count and no valid action, so that maps of two datasets line up.
+        """
+        counts = np.zeros((len(states), len(actions)), dtype=np.int64)
+        valid = np.zeros(counts.shape, dtype=bool)
+        columns = [self.actions.index(name) for name in actions]
+        for i, state in enumerate(states):
+            row = self.state_index(state)
+            if row is not None:
+                counts[i], valid[i] = self.visitation_counts[row, columns], self.valid_mask[row, columns]
+        return counts, valid
+
+    def write_query_tables(self, path: Path) -> Path:
+        """Write the kept rows as a DuckDB file with the tables ``steps`` and ``framed``, for the queries of visitors."""
+        cursor = self.log.cursor()
+        kept = f"row IN (SELECT row FROM ({self.relation}))"
+        steps = ", ".join(["row", *COLUMN_NAMES])
+        cursor.execute(f"CREATE OR REPLACE TEMP VIEW kept_steps AS SELECT {steps} FROM steps WHERE {kept}")
+        cursor.execute(
+            f"CREATE OR REPLACE TEMP VIEW kept_framed AS SELECT {steps}, {', '.join(FRAMED_COLUMNS)} "
+            f"FROM framed_steps_{self.framing.token} WHERE {kept}"
+        )
+        return write_query_database(cursor, {"steps": "kept_steps", "framed": "kept_framed"}, path)
+
     def episode_table(self, limit: int) -> pd.DataFrame:
         """One row per episode in the order of the log, at most ``limit``; return and success are empty where unknown."""
         return self.log.frame(
@@ -297,7 +327,10 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
     framing = framing or default_framing(log)
     suffix = framed_tables(log, framing)
     relation, stage_names = _edited_relation(suffix, edits)
-    stages = _count_stages(log, relation, stage_names)
+    try:
+        stages = _count_stages(log, relation, stage_names)
+    except duckdb.Error as error:
+        raise InvalidEdit(_cannot_compute(error)) from error
     if not stages[-1].n_steps:
         raise EmptyDataset(_why_empty(edits, stages))
     kept = f"{relation} SELECT * FROM {stage_names[-1]}"
@@ -392,6 +425,11 @@ def _valid_mask(log: Log, framing: Framing, suffix: str, n_states: int, n_action
     return mask, True
 
 
+def _cannot_compute(error: duckdb.Error) -> str:
+    """A condition was read but doesn't fit the values: texts compared with numbers, say."""
+    return f"The condition of an edit can't be computed on this log: {str(error).splitlines()[0]}"
+
+
 def _why_empty(edits: Sequence[CoverageEdit], stages: Sequence[StageCounts]) -> str:
     emptied = next((edit for edit, after in zip(edits, stages[1:], strict=True) if not after.n_steps), None)
     if emptied is None:
@@ -424,11 +462,14 @@ def _collected_without(log: Log, source: WorldSource, edit: DropAction) -> Log:
     tasks = _tasks_where(log, edit.where) if edit.where else ("*",)
     behavior: Behavior = source.behavior.without(edit.action, tasks)
     new_source = replace(source, behavior=behavior, behavior_name=named_behavior(behavior)[0])
-    return log_of_source(new_source, name=f"{log.name}, collected again without {edit.action}")
+    return recollected(new_source, name=f"{log.name}, collected again without {edit.action}")
 
 
 def _tasks_where(log: Log, where: str) -> tuple[str, ...]:
-    tasks = tuple(task for (task,) in log.rows(f"SELECT DISTINCT task FROM steps WHERE {where} ORDER BY task"))
+    try:
+        tasks = tuple(task for (task,) in log.rows(f"SELECT DISTINCT task FROM steps WHERE {where} ORDER BY task"))
+    except duckdb.Error as error:
+        raise InvalidEdit(_cannot_compute(error)) from error
     if not tasks:
         raise InvalidEdit(f"No task of the log meets the condition {where}.")
     return tasks

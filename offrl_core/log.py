@@ -20,7 +20,7 @@ import pyarrow as pa
 from .behavior import Behavior, WorldSource, collect_steps, named_behavior
 from .errors import EmptyDataset, TraceFormatError
 from .importers.report import ImportReport
-from .schema import RECORDS_ARROW_SCHEMA, canonical_json, short_hash
+from .schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, canonical_json, short_hash
 
 DATA_DIRECTORY = Path(__file__).resolve().parent.parent / "data"
 
@@ -91,6 +91,21 @@ class Log:
         """Run trusted SQL and return a DataFrame."""
         return self.cursor().execute(sql, parameters or []).df()
 
+    def distinct_values(self, column: str, limit: int = 1000) -> list[Any]:
+        """Sorted distinct values of a column of ``steps``, at most ``limit``; NULL left out.
+
+        Raises:
+            KeyError: there is no such column.
+        """
+        if column not in COLUMN_NAMES:
+            raise KeyError(column)
+        return [
+            value
+            for (value,) in self.rows(
+                f"SELECT DISTINCT {column} FROM steps WHERE {column} IS NOT NULL ORDER BY 1 LIMIT {limit:d}"
+            )
+        ]
+
     def raw_record(self, source_file: str, record: int) -> str | None:
         """The raw text of one record of the file, where it was kept."""
         found = self.rows("SELECT raw FROM records WHERE source_file = ? AND record = ?", [source_file, record])
@@ -122,6 +137,22 @@ def collect(
     behavior_name, dials = named_behavior(behavior)
     source = WorldSource(world=world, behavior=dials, behavior_name=behavior_name, n_episodes=n_episodes, seed=seed)
     return log_of_source(source, name=name or f"{world}, {behavior_name}, {n_episodes:,} episodes")
+
+
+def recollected(source: WorldSource, *, name: str) -> Log:
+    """The log of a source, collected the first time it is asked for; the last few are kept."""
+    key = canonical_json(source.to_json())
+    with _collecting:
+        if key not in _collected:
+            while len(_collected) >= MAX_COLLECTED:
+                _collected.pop(next(iter(_collected)))
+            _collected[key] = log_of_source(source, name=name)
+        return _collected[key]
+
+
+MAX_COLLECTED = 8
+_collecting = threading.Lock()
+_collected: dict[str, Log] = {}
 
 
 def log_of_source(source: WorldSource, *, name: str, steps_file: Path | None = None) -> Log:

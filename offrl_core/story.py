@@ -50,9 +50,11 @@ def _what_happened(scene: Scene) -> str:
     if scene.mul_out and before - naive > ABOUT_EQUAL:
         return (
             f"**The naive learner's luck is gone.** Where `mul` works it solves {_percent(before)} of the tasks, here "
-            f"{_percent(naive)}. The learner that stays inside the log solves {_percent(stays)} there and {_percent(careful)} here."
+            f"{_percent(naive)}. The one that stays inside the log solves {_percent(stays)} there and {_percent(careful)} here."
         )
-    numbers = f"Naive FQI solves {_percent(naive)} of the tasks, the learner that stays inside the log {_percent(careful)}"
+    numbers = (
+        f"Naive FQI solves {_percent(naive)} of the tasks, the learner that stays inside the log {_percent(careful)}"
+    )
     if abs(naive - careful) <= ABOUT_EQUAL:
         return f"**Both end up equal.** {numbers}."
     return f"**{'The naive learner' if naive > careful else 'The careful learner'} wins.** {numbers}."

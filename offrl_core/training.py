@@ -28,14 +28,17 @@ def start_training(dataset: Dataset, algorithm: str, *, seed: int = 0, **paramet
 def _named(training: Training, algorithm: str, config: Any, seed: int) -> Training:
     """Pass progress on, and add to the model what it was trained with and how it went."""
     history: list[Progress] = []
-    while True:
-        try:
-            progress = next(training)
-        except StopIteration as finished:
-            model: TrainedModel = finished.value
-            break
-        history.append(progress)
-        yield progress
+    try:
+        while True:
+            try:
+                progress = next(training)
+            except StopIteration as finished:
+                model: TrainedModel = finished.value
+                break
+            history.append(progress)
+            yield progress
+    finally:
+        training.close()  # a caller who stops early stops the learner too, whatever Python does with its references
     return replace(model, algorithm=algorithm, config=config, seed=seed, history=tuple(history))
 
 

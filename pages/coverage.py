@@ -53,12 +53,7 @@ def read_edit(now: work.Current, kind: str) -> CoverageEdit | None:
         column = st.selectbox(
             "Column", VERSION_COLUMNS, format_func=lambda name: name.replace("_", " "), key="w:new_column"
         )
-        values = [
-            v
-            for (v,) in now.log.rows(
-                f"SELECT DISTINCT {column} FROM steps WHERE {column} IS NOT NULL ORDER BY 1 LIMIT 1000"
-            )
-        ]
+        values = now.log.distinct_values(column)
         if not values:
             st.caption("The log says nothing in this column.")
             return None
@@ -126,16 +121,11 @@ def render_numbers(before: Dataset, after: Dataset) -> None:
 
 
 def map_of(dataset: Dataset, states: list[str], actions: list[str], title: str, max_count: int):
-    """Support map over given states, so that two maps line up; states the dataset lacks are shown empty."""
-    rows = [dataset.state_index(name) for name in states]
-    counts = np.zeros((len(states), len(actions)), dtype=np.int64)
-    valid = np.zeros((len(states), len(actions)), dtype=bool)
-    columns = [dataset.actions.index(name) for name in actions]
-    for i, row in enumerate(rows):
-        if row is not None:
-            counts[i], valid[i] = dataset.visitation_counts[row, columns], dataset.valid_mask[row, columns]
-    supported = counts >= state.get("min_count")
-    return make_support_map(states, actions, counts, valid, supported, title=title, max_count=max_count)
+    """Support map over given states, so that two maps line up."""
+    counts, valid = dataset.counts_on(states, actions)
+    return make_support_map(
+        states, actions, counts, valid, counts >= state.get("min_count"), title=title, max_count=max_count
+    )
 
 
 def render_maps(before: Dataset, after: Dataset) -> None:
@@ -180,16 +170,7 @@ with removed:
     st.markdown("**What was removed**")
     render_removed(now)
 if now.dataset is not None:
-    st.number_input(
-        "Supported from n(s, a) ≥",
-        1,
-        1_000_000,
-        key=state.widget_key("min_count"),
-        on_change=state.take,
-        args=("min_count",),
-        width=200,
-        help=layout.tip("support"),
-    )
+    layout.min_count_input()
     unedited = work.framed(now.log, now.framing_name, ())
     render_numbers(unedited, now.dataset)
     render_maps(unedited, now.dataset)

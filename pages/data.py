@@ -1,15 +1,13 @@
 """The log itself: choose, generate or load one; what was read and what was not; episodes, step by step."""
 
-import pandas as pd
 import streamlit as st
 
 import offrl_core as orl
 from offrl_core.framing import FRAMINGS
 from offrl_core.worlds import WORLDS
-from pages._ui import episode, layout, navigation, state, work
+from pages._ui import episode, layout, navigation, report, state, work
 
 MAX_EPISODES = 1000
-MAX_PROBLEMS = 1000
 
 
 def render_upload() -> None:
@@ -94,54 +92,6 @@ def render_dials() -> None:
         st.button("Make this log", icon=":material/casino:", on_click=take_generated, type="primary")
 
 
-def render_report(now: work.Current) -> None:
-    """What was read, what was not, and why."""
-    report = now.log.report
-    if now.world:
-        source = now.log.source
-        st.caption(
-            f"Made by the policy `{source.behavior_name}` in the world `{source.world}`, seed {source.seed}: "
-            f"{now.log.n_episodes:,} episodes, {now.log.n_steps:,} steps. Truth is known."
-        )
-        return
-    st.markdown(f"**{report.sentence()}**")
-    spec = orl.IMPORTERS.get(report.format)
-    st.caption(f"Read as {spec.title if spec else report.format}: {layout.plain(report.why, 300)}")
-    for note in report.notes:
-        st.caption(f":material/info: {layout.plain(note, 400)}")
-    if report.problems:
-        render_problems(report)
-
-
-def render_problems(report) -> None:
-    """Problems by kind, then one by one, and as a file."""
-    lost = sum(problem.lost for problem in report.problems)
-    title = f"{len(report.problems):,} problems: {lost:,} set aside, {len(report.problems) - lost:,} kept but flagged"
-    with st.expander(title, icon=":material/report:", expanded=lost > 0):
-        st.dataframe(
-            pd.DataFrame(report.counts().items(), columns=["kind", "problems"]), hide_index=True, width="content"
-        )
-        table = pd.DataFrame(
-            [
-                {
-                    "file": p.file,
-                    "record": p.record,
-                    "field": p.field,
-                    "what happened": "set aside" if p.lost else "kept",
-                    "kind": p.kind,
-                    "message": p.message,
-                    "excerpt": p.excerpt,
-                }
-                for p in report.problems
-            ]
-        )
-        st.dataframe(table.head(MAX_PROBLEMS), hide_index=True)
-        if len(table) > MAX_PROBLEMS:
-            st.caption(f"The first {MAX_PROBLEMS:,} of {len(table):,}; the file has all.")
-        data = layout.safe_csv(table)
-        st.download_button("Download the problems", data, "import_problems.csv", "text/csv", icon=":material/download:")
-
-
 def render_framing(now: work.Current) -> None:
     """What counts as state, action and reward."""
     if now.world:
@@ -191,7 +141,7 @@ with st.expander(
     render_upload()
 now = work.current()
 st.markdown(f"#### {layout.plain(now.log.name)}")
-render_report(now)
+report.render_report(now)
 if now.dataset is not None:
     render_framing(now)
     render_episodes(now)

@@ -43,9 +43,7 @@ def render_controls() -> None:
             "Once deployed, `mul`…",
             list(SPEC.deployments),
             format_func=lambda name: SPEC.deployments[name].title,
-            key=state.widget_key("deployment"),
-            on_change=state.take,
-            args=("deployment",),
+            **state.bound("deployment"),
             help="The hidden truth. " + "; ".join(f"{d.title}: {d.summary}" for d in SPEC.deployments.values()) + ".",
         )
         st.slider(
@@ -53,9 +51,7 @@ def render_controls() -> None:
             -2.0,
             1.0,
             step=0.05,
-            key=state.widget_key("guess"),
-            on_change=state.take,
-            args=("guess",),
+            **state.bound("guess"),
             width=360,
             help="The value the learners give to pairs without data: Q(s, a) = Q₀ where n(s, a) = 0. Near −1.005 it tips.",
         )

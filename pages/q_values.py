@@ -7,13 +7,12 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import sort_order, state_table
-from offrl_core.figures.heatmaps import make_band_map, make_q_maps
+from offrl_core.figures.heatmaps import make_q_maps
 from offrl_core.worlds import WORLDS
-from pages._ui import evidence, layout, navigation, state, work
+from pages._ui import bands, evidence, layout, navigation, state, work
 
 ROWS = 30
 MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
-BANDS = 100
 SORTS = {
     "choice": "states with a choice first",
     "state": "by name",
@@ -33,29 +32,16 @@ def render_controls(now: work.Current) -> tuple[str, str]:
             "Learner",
             learners,
             format_func=lambda name: orl.ALGORITHMS[name].title,
-            key=state.widget_key("shown"),
-            on_change=state.take,
-            args=("shown",),
+            **state.bound("shown"),
             width=420,
         )
-        st.number_input(
-            "Supported from n(s, a) ≥",
-            1,
-            1_000_000,
-            key=state.widget_key("min_count"),
-            on_change=state.take,
-            args=("min_count",),
-            width=180,
-            help=layout.tip("support"),
-        )
+        layout.min_count_input()
         st.number_input(
             "Guess Q₀",
             -1000.0,
             1000.0,
             step=0.05,
-            key=state.widget_key("guess"),
-            on_change=state.take,
-            args=("guess",),
+            **state.bound("guess"),
             width=160,
             help="Value the learners give to pairs without data.",
         )
@@ -65,9 +51,7 @@ def render_controls(now: work.Current) -> tuple[str, str]:
                 "Exact values when deployed with `mul` that…",
                 list(deployments),
                 format_func=lambda name: deployments[name].title,
-                key=state.widget_key("deployment"),
-                on_change=state.take,
-                args=("deployment",),
+                **state.bound("deployment"),
             )
     return state.get("shown"), state.get("deployment")
 
@@ -80,9 +64,7 @@ def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
             "Order",
             list(SORTS),
             format_func=SORTS.get,
-            key=state.widget_key("sort"),
-            on_change=state.take,
-            args=("sort",),
+            **state.bound("sort"),
             width=260,
         )
         if 1 < len(tasks) <= 500:
@@ -90,9 +72,7 @@ def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
                 "Task",
                 ["", *tasks],
                 format_func=lambda task: task[:60] or "all tasks",
-                key=state.widget_key("task"),
-                on_change=state.take,
-                args=("task",),
+                **state.bound("task"),
                 width=260,
             )
         st.session_state["w:only"] = bool(state.get("only"))
@@ -110,29 +90,6 @@ def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
     rows = np.flatnonzero(keep)
     order = sort_order(state.get("sort"), table, dataset.valid_mask)
     return order[np.isin(order, rows)]
-
-
-def render_bands(dataset: Dataset, rows: np.ndarray, q_values: np.ndarray, supported: np.ndarray) -> None:
-    """The whole picture for many states: equal bands in the chosen order; a click moves the window there."""
-    parts = np.array_split(rows, min(BANDS, len(rows)))
-    valid = dataset.valid_mask & ~np.isnan(q_values)
-    means, shares = np.full((len(parts), dataset.n_actions), np.nan), np.zeros((len(parts), dataset.n_actions))
-    for i, part in enumerate(parts):
-        counts = valid[part].sum(axis=0)
-        has = counts > 0
-        means[i, has] = np.where(valid[part], q_values[part], 0).sum(axis=0)[has] / counts[has]
-        shares[i, has] = (valid[part] & ~supported[part]).sum(axis=0)[has] / counts[has]
-    titles = [f"states {p[0]} to {p[-1]} of the order ({len(p):,} states)" for p in parts]
-    st.caption(f"All {len(rows):,} states in {len(parts)} bands. Click one to move the window below.")
-    points = layout.render_figure(
-        make_band_map(titles, dataset.actions, means, shares),
-        key="bands",
-        alt="Mean learned Q by band of states",
-        select=True,
-    )
-    if points and points[0].get("customdata") and st.session_state.get("w:band") != points[0]["customdata"][0]:
-        st.session_state["w:band"] = points[0]["customdata"][0]
-        state.put("first", int(sum(len(p) for p in parts[: titles.index(points[0]["customdata"][0])])))
 
 
 def frame_at_sweep(model) -> np.ndarray:
@@ -180,7 +137,7 @@ def render_page(now: work.Current) -> None:
         return
     q_values = frame_at_sweep(model)
     if len(rows) > MANY_STATES:
-        render_bands(dataset, rows, q_values, supported)
+        bands.render_bands(dataset, rows, q_values, supported)
     shown = rows[layout.pager("first", len(rows), ROWS, "States")]
     actions = np.flatnonzero(dataset.valid_mask[shown].any(axis=0))
     cut = np.ix_(shown, actions)

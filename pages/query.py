@@ -11,7 +11,7 @@ from offrl_core.coverage_edits import edits_to_link
 from offrl_core.figures.query import make_bars
 from offrl_core.framing import FRAMED_COLUMNS
 from offrl_core.predicates import condition_of
-from offrl_core.query import EXAMPLE_QUERIES, QueryResult, run_query, write_query_database
+from offrl_core.query import EXAMPLE_QUERIES, QueryResult, run_query
 from offrl_core.schema import COLUMNS, short_hash
 from pages._ui import layout, navigation, state, work
 
@@ -25,16 +25,13 @@ def query_directory() -> tempfile.TemporaryDirectory:
 @st.cache_resource(show_spinner="Copying the log for queries…", max_entries=16, ttl="2h")
 def query_database(key: tuple[str, str, str], _dataset) -> Path:
     """A file with the tables ``steps`` and ``framed`` of the dataset, after its edits."""
-    cursor = _dataset.log.cursor()
-    kept = f"SELECT row FROM ({_dataset.relation})"
-    columns = ", ".join(["row", *(c.name for c in COLUMNS)])
-    cursor.execute(f"CREATE TEMP VIEW kept_steps AS SELECT {columns} FROM steps WHERE row IN ({kept})")
-    extra = ", ".join(name for name in FRAMED_COLUMNS)
-    cursor.execute(
-        f"CREATE TEMP VIEW kept_framed AS SELECT {columns}, {extra} FROM framed_steps_{_dataset.framing.token} WHERE row IN ({kept})"
-    )
-    path = Path(query_directory().name) / f"{short_hash(repr(key))}.duckdb"
-    return write_query_database(cursor, {"steps": "kept_steps", "framed": "kept_framed"}, path)
+    return _dataset.write_query_tables(Path(query_directory().name) / f"{short_hash(repr(key))}.duckdb")
+
+
+@st.cache_data(show_spinner="Asking the log…", max_entries=64, ttl="10m")
+def answer(database: Path, sql: str) -> QueryResult:
+    """:func:`offrl_core.query.run_query`, once per log and text."""
+    return run_query(database, sql)
 
 
 def take_example() -> None:
@@ -57,7 +54,7 @@ def render_editor() -> str:
     )
     if not state.get("sql"):
         state.put("sql", EXAMPLE_QUERIES[0].sql)
-    st.text_area("SQL (one SELECT)", key=state.widget_key("sql"), on_change=state.take, args=("sql",), height=180)
+    st.text_area("SQL (one SELECT)", **state.bound("sql"), height=180)
     st.button(
         "Run", type="primary", icon=":material/play_arrow:", help="Leaving the editor with Ctrl+Enter runs it too."
     )
@@ -142,7 +139,7 @@ if now.dataset is not None:
     sql = render_editor()
     try:
         database = query_database(work.dataset_key(now.dataset), now.dataset)
-        render_result(sql, run_query(database, sql))
+        render_result(sql, answer(database, sql))
     except orl.OffRLError as error:
         layout.error(error)
     render_predicate(now, sql)

@@ -95,6 +95,16 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
     return row
 
 
+def render_refusals(dataset: Dataset, models: dict[str, TrainedModel | None]) -> None:
+    """Why an estimate is missing, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for algorithm, model in models.items():
+        if model is not None and (reason := work.estimated(dataset, model).refusal):
+            reasons.setdefault(reason, []).append(orl.ALGORITHMS[algorithm].short)
+    for reason, learners in reasons.items():
+        st.caption(f":material/block: No estimate for {', '.join(learners)}: {layout.plain(reason, 600)}")
+
+
 def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset) -> None:
     """Equation, source, differences, parameters, and why an estimate was refused."""
     spec = orl.ALGORITHMS[algorithm]
@@ -143,8 +153,9 @@ def render_page(now: work.Current) -> None:
             st.dataframe(pd.DataFrame(rows), hide_index=True)
             st.caption(
                 "Success is exact where a world is known. WIS: weighted importance sampling with a 95 % interval, from the log "
-                "alone; refused where too few episodes follow the policy. Open a learner below for the reason."
+                "alone; refused where too few episodes follow the policy."
             )
+            render_refusals(dataset, models)
         else:
             st.info("Choose a learner above.")
     st.markdown("##### Parameters")

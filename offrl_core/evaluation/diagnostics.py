@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +76,31 @@ def sort_order(by: str, table: pd.DataFrame, valid_mask: BoolArray) -> IntArray:
         return np.lexsort((visits, ~table["unsupported_choice"].to_numpy()))
     keys = {"visits": visits, "overestimation": -table["overestimation"].fillna(-np.inf).to_numpy()}
     return np.argsort(keys[by], kind="stable") if by in keys else np.arange(len(table))
+
+
+def band_means(
+    bands: Sequence[IntArray], q_values: FloatArray, valid_mask: BoolArray, supported: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Summaries of R bands of states.
+
+    Args:
+        bands: row numbers of the states of each band.
+        q_values: (S, A) learned values, NaN where the learner may not choose.
+        valid_mask: (S, A).
+        supported: (S, A).
+
+    Returns:
+        (R, A) mean learned Q, NaN where no state of the band has one, and (R, A) share of valued pairs that are
+        unsupported.
+    """
+    valued = valid_mask & ~np.isnan(q_values)
+    means, shares = np.full((len(bands), q_values.shape[1]), np.nan), np.zeros((len(bands), q_values.shape[1]))
+    for r, band in enumerate(bands):
+        counts = valued[band].sum(axis=0)
+        has = counts > 0
+        means[r, has] = np.where(valued[band], q_values[band], 0.0).sum(axis=0)[has] / counts[has]
+        shares[r, has] = (valued[band] & ~supported[band]).sum(axis=0)[has] / counts[has]
+    return means, shares
 
 
 class ValuePart(NamedTuple):

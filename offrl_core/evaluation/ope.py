@@ -107,13 +107,18 @@ def estimate(
             size,
         )
     combine = ESTIMATORS[estimator].combine
-    picks = np.random.default_rng(seed).integers(len(episodes.weights), size=(n_bootstrap, len(episodes.weights)))
-    with np.errstate(invalid="ignore"):
-        resampled = combine(episodes.weights[picks], episodes.returns[picks])
+    rng, n_known = np.random.default_rng(seed), len(episodes.weights)
+    resampled = np.empty(n_bootstrap)
+    for i in range(n_bootstrap):  # one at a time: all at once would need bootstrap x episodes numbers
+        picks = rng.integers(n_known, size=n_known)
+        with np.errstate(invalid="ignore"):
+            resampled[i] = combine(episodes.weights[picks], episodes.returns[picks])
     low, high = np.nanquantile(resampled, [0.025, 0.975])
     warnings = ["The policy may have been trained on these very episodes; the estimate then leans to the good side."]
     if episodes.estimated:
         warnings.append("The log has no behavior probabilities; they were estimated from its action frequencies.")
+    if episodes.n_cut:
+        warnings.append(f"{episodes.n_cut:,} of {dataset.n_episodes:,} episodes were cut; their returns are too short.")
     if episodes.n_left_out:
         warnings.append(
             f"{episodes.n_left_out:,} of {dataset.n_episodes:,} episodes have an unknown return and were left out."
@@ -150,6 +155,7 @@ class _Episodes(NamedTuple):
     returns: FloatArray  # (E,) discounted returns
     estimated: bool  # whether behavior probabilities are frequencies of the log
     n_left_out: int  # episodes whose return is unknown
+    n_cut: int  # episodes that were cut, or miss a step
 
 
 def _episode_weights(policy: TabularPolicy, dataset: Dataset) -> _Episodes:
@@ -172,10 +178,12 @@ def _episode_weights(policy: TabularPolicy, dataset: Dataset) -> _Episodes:
     with np.errstate(divide="ignore"):
         weights = np.exp(np.bincount(episode, np.log(chosen) - np.log(behaved), minlength=len(episodes)))
     starts = np.searchsorted(episode, np.arange(len(episodes)))
-    steps = np.arange(len(episode)) - starts[episode]
+    steps = columns["t"][order] - columns["t"][order][starts][episode]  # time, not rows: a missing step takes time too
     returns = np.bincount(episode, dataset.discount**steps * rewards, minlength=len(episodes)).astype(np.float64)
     known = ~np.isnan(returns)
-    return _Episodes(weights[known], returns[known], estimated, int((~known).sum()))
+    return _Episodes(
+        weights[known], returns[known], estimated, int((~known).sum()), len(np.unique(episode[rows.timeouts[order]]))
+    )
 
 
 def _aligned(policy: TabularPolicy, dataset: Dataset) -> FloatArray:

@@ -63,7 +63,7 @@ def _render_step(step: pd.Series, *, marked: bool) -> None:
         reward = "unknown" if pd.isna(step["reward"]) else f"{step['reward']:+g}"
         mark = ":material/arrow_forward: " if marked else ""
         st.markdown(f"{mark}**{int(step['t'])}** · `{str(step['action']).replace('`', chr(39))}` · reward {reward}")
-        told = {"state": step["state_text"], "arguments": _pretty(step["arguments"] or step["arguments_raw"])}
+        told = {"state": step["state_text"], **_arguments(step)}
         told["result"] = step["tool_result"]
         told["error"] = step["error"]
         text = "\n".join(
@@ -75,13 +75,18 @@ def _render_step(step: pd.Series, *, marked: bool) -> None:
             st.code(text, language=None, wrap_lines=True)
 
 
-def _pretty(arguments: object) -> str | None:
-    if not isinstance(arguments, str):
-        return None
+def _arguments(step: pd.Series) -> dict[str, str]:
+    """The text of a message as it was said; the arguments of a call as JSON, or as they stood if they are no JSON."""
+    raw = step["arguments"] if isinstance(step["arguments"], str) else step["arguments_raw"]
+    if not isinstance(raw, str):
+        return {}
     try:
-        return json.dumps(json.loads(arguments), ensure_ascii=False)
+        arguments = json.loads(raw)
     except ValueError:
-        return arguments
+        return {"arguments (malformed)": raw}
+    if step["action_type"] == "message" and isinstance(arguments, dict) and list(arguments) == ["text"]:
+        return {"says": str(arguments["text"])}
+    return {"arguments": json.dumps(arguments, ensure_ascii=False)}
 
 
 def _cut(text: str, limit: int = 600) -> str:

@@ -52,6 +52,13 @@ def pager(field: str, n_items: int, per_page: int, what: str) -> slice:
     return slice(first, last)
 
 
+def min_count_input() -> None:
+    """From how many rows on a pair counts as supported."""
+    st.number_input(
+        "Supported from n(s, a) ≥", 1, 1_000_000, **state.bound("min_count"), width=180, help=tip("support")
+    )
+
+
 def tip(term: str) -> str:
     """Tooltip of a glossary term: sentence, equation, source."""
     return TERMS[term].tooltip

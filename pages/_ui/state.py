@@ -95,11 +95,16 @@ def put(name: str, value: Any) -> None:
 def widget_key(name: str) -> str:
     """Key for a widget that edits a field; sets the widget to the field's value.
 
-    Use it with ``on_change=state.take, args=(name,)``. Fields keep their value on pages where the widget isn't shown.
+    Fields keep their value on pages where the widget isn't shown.
     """
     key = f"w:{name}"
     st.session_state[key] = get(name)
     return key
+
+
+def bound(name: str) -> dict[str, Any]:
+    """Keyword arguments that bind a widget to a field."""
+    return {"key": widget_key(name), "on_change": take, "args": (name,)}
 
 
 def take(name: str) -> None:

@@ -112,9 +112,7 @@ def bad_values(spec: AlgorithmSpec) -> list[dict[str, Any]]:
             continue
         assert field.low is not None
         assert field.high is not None
-        bad += [
-            {name: value} for value in (math.nan, math.inf, "1", None, True, field.low - 1, field.high + 1)
-        ]
+        bad += [{name: value} for value in (math.nan, math.inf, "1", None, True, field.low - 1, field.high + 1)]
         if isinstance(getattr(spec.config_class(), name), int):
             bad.append({name: field.low + 0.5})
     return bad
@@ -172,9 +170,7 @@ def test_closing_reaches_the_learner_itself(small: Dataset, monkeypatch: pytest.
         finally:
             stopped.append(True)
 
-    monkeypatch.setitem(
-        ALGORITHMS, "watched", dataclasses.replace(ALGORITHMS["fqi"], name="watched", train=train)
-    )
+    monkeypatch.setitem(ALGORITHMS, "watched", dataclasses.replace(ALGORITHMS["fqi"], name="watched", train=train))
     training = orl.start_training(small, "watched")
     next(training)
     assert not stopped
@@ -187,10 +183,7 @@ def same(one: TrainedModel, other: TrainedModel) -> bool:
     frames = [[p.q_values for p in model.history if p.q_values is not None] for model in (one, other)]
     return (
         np.array_equal(one.policy.probabilities, other.policy.probabilities)
-        and (
-            one.q_values is other.q_values is None
-            or np.array_equal(one.q_values, other.q_values, equal_nan=True)
-        )
+        and (one.q_values is other.q_values is None or np.array_equal(one.q_values, other.q_values, equal_nan=True))
         and [dict(p.metrics) for p in one.history] == [dict(p.metrics) for p in other.history]
         and all(np.array_equal(a, b, equal_nan=True) for a, b in zip(*frames, strict=True))
     )
@@ -274,11 +267,7 @@ def test_fqi_on_full_coverage_is_exact_q_star_of_the_empirical_process(seed: int
 
 def test_row_by_row_fqi_goes_where_the_exact_solver_stands() -> None:
     """On a deterministic process the constant step leaves no noise."""
-    rows = [
-        row
-        for i in range(3)
-        for row in episode(f"a{i}", ("0", "go", -0.1), ("1", "go", -0.1), ("2", "go", 1.0))
-    ]
+    rows = [row for i in range(3) for row in episode(f"a{i}", ("0", "go", -0.1), ("1", "go", -0.1), ("2", "go", 1.0))]
     for state in "012":
         rows += episode(f"stop {state}", (state, "stop", 0.0))
     dataset = orl.frame(make_log(rows), orl.Framing(state="state_text", discount=0.5))
@@ -322,9 +311,7 @@ def test_never_seen_pairs_keep_the_default_unless_penalised(name: str, small: Da
 
 @pytest.mark.parametrize("name", ["fqi", "fqi_support", "cql"])
 def test_on_full_coverage_the_default_value_does_not_matter(name: str, covered: Dataset) -> None:
-    assert q_of(name, covered, default_value=-1000) == pytest.approx(
-        q_of(name, covered, default_value=1000), abs=1e-7
-    )
+    assert q_of(name, covered, default_value=-1000) == pytest.approx(q_of(name, covered, default_value=1000), abs=1e-7)
 
 
 @pytest.mark.parametrize("name", ["fqi", "fqi_support", "fqi_sampled"])
@@ -401,9 +388,7 @@ IMITATED = [
     *episode("e1", ("s", "a", 0.0), ("s", "a", 0.0), ("s", "b", 0.0)),
     *episode("e2", ("s", "b", 0.0), ("s", "a", 0.0), ("lonely", "c", 0.0)),
 ]
-OFFERED = [
-    {**row, "available_tools": ["a", "b", "c"] if row["state_text"] == "s" else ["c"]} for row in IMITATED
-]
+OFFERED = [{**row, "available_tools": ["a", "b", "c"] if row["state_text"] == "s" else ["c"]} for row in IMITATED]
 
 
 @pytest.mark.parametrize(
@@ -419,9 +404,7 @@ def test_cloning_by_hand(parameters: dict[str, Any], expected: list[float]) -> N
     dataset = orl.frame(make_log(OFFERED))
     table = fit("bc", dataset, **parameters).policy.probabilities
     assert table[dataset.states.index("s")] == pytest.approx(expected)
-    assert table[dataset.states.index("lonely")] == pytest.approx([0, 0, 1]), (
-        "smoothing stays on valid actions"
-    )
+    assert table[dataset.states.index("lonely")] == pytest.approx([0, 0, 1]), "smoothing stays on valid actions"
 
 
 @pytest.mark.parametrize("imitate", ["majority", "frequencies"])
@@ -429,15 +412,11 @@ def test_a_state_that_lost_its_rows_is_uniform_over_valid_actions(imitate: str) 
     """The state is still known, as what followed another one."""
     rows = episode("e", ("s", "a", 0.0), ("after", "b", 0.0), available_tools=["a", "b"])
     edit = orl.DropAction("b", how="transitions")
-    dataset = orl.frame(
-        make_log([*rows, *episode("f", ("after", "c", 0.0), available_tools=["c"])]), edits=[edit]
-    )
+    dataset = orl.frame(make_log([*rows, *episode("f", ("after", "c", 0.0), available_tools=["c"])]), edits=[edit])
     dataset = orl.frame(dataset.log, edits=[edit, orl.DropAction("c", how="transitions")])
     table = fit("bc", dataset, imitate=imitate).policy.probabilities
     assert dataset.states == ("after", "s")
-    assert dict(zip(dataset.actions, table[0], strict=True)) == pytest.approx(
-        {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}
-    )
+    assert dict(zip(dataset.actions, table[0], strict=True)) == pytest.approx({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
 
 
 def test_agreement_is_the_share_of_the_log_it_repeats() -> None:
@@ -477,9 +456,7 @@ def test_more_caution_lowers_what_the_log_never_shows(small: Dataset) -> None:
 @pytest.mark.parametrize("weight", [0.0, 0.3, 3.0])
 def test_the_outer_iteration_contracts_by_the_discount(weight: float) -> None:
     dataset = orl.frame(covering_log(seed=5), orl.Framing(state="state_text", discount=0.9))
-    changes = np.array(
-        [p.metrics["largest_change"] for p in fit("cql", dataset, conservative_weight=weight).history]
-    )
+    changes = np.array([p.metrics["largest_change"] for p in fit("cql", dataset, conservative_weight=weight).history])
     changes = changes[changes > 1e-10]
     assert len(changes) > 20
     assert (changes[1:] <= 0.9 * changes[:-1] + 1e-11).all()
@@ -540,20 +517,14 @@ def test_the_inner_problem_against_scipy(problem: FitProblem) -> None:
         p = np.exp(found[s][mask] - found[s][mask].max())
         p /= p.sum()
         # The problem is strictly convex, so a gradient of zero says the rest.
-        assert w * (found[s][mask] - y) + alpha * (p - b) == pytest.approx(
-            np.zeros(len(y)), abs=1e-8 * (1 + alpha)
-        )
+        assert w * (found[s][mask] - y) + alpha * (p - b) == pytest.approx(np.zeros(len(y)), abs=1e-8 * (1 + alpha))
 
 
 @settings(max_examples=60)
 @given(fit_problems(), st.integers(0, 2**32 - 1), st.sampled_from([1e-3, 1.0, 20.0]))
-def test_the_minimiser_moves_no_further_than_its_targets(
-    problem: FitProblem, seed: int, scale: float
-) -> None:
+def test_the_minimiser_moves_no_further_than_its_targets(problem: FitProblem, seed: int, scale: float) -> None:
     targets, *rest = problem
-    moved = targets + np.where(
-        problem[3], np.random.default_rng(seed).normal(scale=scale, size=targets.shape), 0.0
-    )
+    moved = targets + np.where(problem[3], np.random.default_rng(seed).normal(scale=scale, size=targets.shape), 0.0)
     step = np.abs(solved((moved, *rest)) - solved(problem)).max()  # type: ignore[arg-type]
     assert step <= np.abs(moved - targets).max() * (1 + 1e-9) + 1e-8
 

@@ -220,9 +220,7 @@ def test_every_public_name_is_there() -> None:
 
 def undocumented(tree: ast.AST, inside: str = "") -> Iterator[str]:
     for node in ast.iter_child_nodes(tree):
-        if isinstance(
-            node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-        ) and not node.name.startswith("_"):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
             name = f"{inside}{node.name}"
             if not ast.get_docstring(node):
                 yield name

@@ -215,9 +215,7 @@ def test_each_edit_keeps_what_a_plain_recount_keeps(rows: list[Row]) -> None:
         DropWhere("reward > 0"): without_episodes(rows, good),
         DropWhere("state_key = 's1'"): without_episodes(rows, lambda row: row["state_text"] == "s1"),
         MinReturn(0.5): [row for row in rows if (row["episode_return"] or -1) >= 0.5],
-        OnlyValue("behavior_policy", "new"): without_episodes(
-            rows, lambda row: row["behavior_policy"] != "new"
-        ),
+        OnlyValue("behavior_policy", "new"): without_episodes(rows, lambda row: row["behavior_policy"] != "new"),
         OnlyValue("task", "a"): without_episodes(rows, lambda row: row["task"] != "a"),
         KeepFraction(1.0): rows,
         KeepFraction(0.0): [],
@@ -357,9 +355,7 @@ def test_collecting_again_composes_and_comes_first(dataset_with_mul: Dataset) ->
     dataset = orl.frame(dataset_with_mul.log, edits=edits)
     assert dataset.stages[0] == (3000, 12_000)
     assert dataset.visitation_counts[:, dataset.actions.index("mul")].sum() == 0
-    assert (
-        dataset.visitation_counts[dataset.states.index("add: x, y known"), dataset.actions.index("sub")] == 0
-    )
+    assert dataset.visitation_counts[dataset.states.index("add: x, y known"), dataset.actions.index("sub")] == 0
     again = orl.frame(dataset_with_mul.log, edits=edits)
     assert content_hash(again.log) == content_hash(dataset.log)
     assert again.log.fingerprint == dataset.log.fingerprint != dataset_with_mul.log.fingerprint
@@ -388,3 +384,16 @@ def test_collecting_again_is_refused_where_it_makes_no_sense(dataset_with_mul: D
 
 def test_dropping_what_is_not_there_drops_nothing(dataset_with_mul: Dataset) -> None:
     assert orl.frame(dataset_with_mul.log, edits=[DropAction("div")]).n_transitions == 12_000
+
+
+@pytest.mark.parametrize("where", ["task > 1", "CAST(task AS INTEGER) = 1", "json_extract_string(task, '$.a') = 'x'"])
+@pytest.mark.parametrize("how", ["episodes", "transitions", "recollect"])
+def test_a_condition_that_does_not_fit_the_values_is_refused_in_words(log_with_mul, where, how):
+    """It parses, so only the data can refuse it; the page must get a sentence and no stack trace."""
+    with pytest.raises(orl.OffRLError, match="can't be computed on this log"):
+        orl.frame(log_with_mul, edits=[DropAction("mul", where, how)])
+
+
+def test_the_same_recollection_is_collected_once(log_with_mul):
+    first, second = (orl.frame(log_with_mul, edits=[DropAction("mul", how="recollect")]) for _ in range(2))
+    assert first.log is second.log

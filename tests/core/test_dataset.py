@@ -37,8 +37,7 @@ def endings(dataset: Dataset) -> list[int]:
     """Endings in the order of the log."""
     rows = dataset.transitions()
     return [
-        ENDED if ended else CUT if cut else GOES_ON
-        for ended, cut in zip(rows.terminals, rows.timeouts, strict=True)
+        ENDED if ended else CUT if cut else GOES_ON for ended, cut in zip(rows.terminals, rows.timeouts, strict=True)
     ]
 
 
@@ -178,8 +177,7 @@ def test_what_was_offered_or_taken_is_valid() -> None:
     )
     dataset = frame_rows(rows)
     named = {
-        s: {dataset.actions[a] for a in np.flatnonzero(dataset.valid_mask[i])}
-        for i, s in enumerate(dataset.states)
+        s: {dataset.actions[a] for a in np.flatnonzero(dataset.valid_mask[i])} for i, s in enumerate(dataset.states)
     }
     assert named == {"s": {"a", "b"}, "r": {"b", "c"}}
 
@@ -240,9 +238,7 @@ def test_arrays_counts_and_edges_equal_a_plain_recount(rows: list[Row]) -> None:
     }
     assert edges.counts.sum() == dataset.n_transitions == len(rows)
     assert dataset.n_episodes == len({row["episode_id"] for row in rows})
-    usable = Counter(
-        (r["state_text"], r["action"]) for r in framed if r["ending"] != CUT and r["reward"] is not None
-    )
+    usable = Counter((r["state_text"], r["action"]) for r in framed if r["ending"] != CUT and r["reward"] is not None)
     assert dataset.value_counts.sum() == usable.total()
 
 
@@ -394,9 +390,9 @@ def test_evidence_counts_what_the_edits_left(dataset_with_mul: Dataset) -> None:
 
 def test_the_state_table_marks_choices_without_data(dataset_without_mul: Dataset) -> None:
     model = orl.train(dataset_without_mul, "fqi")
-    table = state_table(
-        dataset_without_mul, model, orl.exact_q_of(model, dataset_without_mul, "crash")
-    ).set_index("state")
+    table = state_table(dataset_without_mul, model, orl.exact_q_of(model, dataset_without_mul, "crash")).set_index(
+        "state"
+    )
     assert table.index[table.unsupported_choice].tolist() == ["mul: x, y known"]
     row = table.loc["mul: x, y known"]
     assert (row.greedy_action, row.greedy_count, row.learned_q) == ("mul", 0, 0.0)

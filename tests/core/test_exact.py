@@ -91,18 +91,14 @@ def test_the_return_distribution_agrees_with_the_values(name: str, deployment: s
     )
     assert sum(distribution.values()) == pytest.approx(1, abs=1e-12)
     assert sum(value * p for value, p in distribution.items()) == pytest.approx(truth.mean_return, abs=1e-10)
-    assert sum(p for value, p in distribution.items() if value > 0) == pytest.approx(
-        truth.success_rate, abs=1e-12
-    )
+    assert sum(p for value, p in distribution.items() if value > 0) == pytest.approx(truth.success_rate, abs=1e-12)
     assert list(distribution) == sorted(distribution)
 
 
 @pytest.mark.parametrize("name", POLICIES)
 def test_truth_is_the_mean_of_its_tasks(name: str) -> None:
     truth = evaluate(POLICIES[name](), "calculator")
-    assert np.mean([task.success_rate for task in truth.by_task.values()]) == pytest.approx(
-        truth.success_rate
-    )
+    assert np.mean([task.success_rate for task in truth.by_task.values()]) == pytest.approx(truth.success_rate)
     assert np.mean([task.mean_return for task in truth.by_task.values()]) == pytest.approx(truth.mean_return)
 
 
@@ -113,9 +109,7 @@ def test_the_expert_by_hand() -> None:
     assert evaluate(expert(), "calculator", "broken").by_task["mul"].success_rate == 0
     crash = evaluate(expert(), "calculator", "crash").by_task["mul"]
     assert crash.mean_return == pytest.approx(-0.02 - 0.99 * 0.02 - 0.99**2, abs=1e-12)
-    assert evaluate(expert(mul="add"), "calculator").by_task["mul"].success_rate == pytest.approx(1 / 81), (
-        "2+2 = 2*2"
-    )
+    assert evaluate(expert(mul="add"), "calculator").by_task["mul"].success_rate == pytest.approx(1 / 81), "2+2 = 2*2"
     assert evaluate(expert(mul="sub"), "calculator").by_task["mul"].success_rate == 0
 
 
@@ -132,9 +126,7 @@ def test_the_logger_by_hand() -> None:
 def test_the_log_is_a_sample_of_the_exact_behavior(which: str, request: pytest.FixtureRequest) -> None:
     log = request.getfixturevalue(f"log_{which}")
     truth = evaluate(behavior_policy(make_world("calculator"), log.source.behavior), "calculator")
-    returns = np.array(
-        log.rows("SELECT sum(reward * pow(0.99, t)), max(reward) FROM steps GROUP BY episode_id")
-    )
+    returns = np.array(log.rows("SELECT sum(reward * pow(0.99, t)), max(reward) FROM steps GROUP BY episode_id"))
     for sample, exact in ((returns[:, 0], truth.mean_return), (returns[:, 1] > 0, truth.success_rate)):
         assert abs(sample.mean() - exact) <= 4 * sample.std() / len(sample) ** 0.5
 
@@ -147,9 +139,7 @@ def test_unseen_states_are_met_when_an_action_outside_the_log_leads_there(
     The log shows a result r on a mul task as a sum 2..18 or a difference -8..8, so a product up to 18 may be known.
     """
     model = orl.train(dataset_without_mul, "fqi")
-    known = {
-        int(key.rsplit(" ", 1)[1]) for key in dataset_without_mul.states if key.startswith("mul: result")
-    }
+    known = {int(key.rsplit(" ", 1)[1]) for key in dataset_without_mul.states if key.startswith("mul: result")}
     n_new = sum(x * y not in known for x in range(1, 10) for y in range(1, 10))
     assert 40 < n_new < 81
     assert evaluate(model.policy, "calculator").unseen_state_rate == pytest.approx(n_new / 81 / 3, abs=1e-12)
@@ -192,9 +182,7 @@ def test_q_is_averaged_as_the_log_meets_what_a_key_hides() -> None:
 
 
 def test_an_invalid_action_costs_one() -> None:
-    q_values = true_q_values(
-        expert(), "calculator", states=("add: start", *BOTH_KNOWN), actions=("final", "lookup_y")
-    )
+    q_values = true_q_values(expert(), "calculator", states=("add: start", *BOTH_KNOWN), actions=("final", "lookup_y"))
     assert q_values == pytest.approx(np.full((4, 2), -1.0), abs=1e-12)
 
 
@@ -204,10 +192,7 @@ def test_the_value_of_a_start_is_its_q_weighed_by_the_policy(name: str, deployme
     policy, starts = POLICIES[name](), ("add: start", "sub: start", "mul: start")
     q_values = true_q_values(policy, "calculator", deployment, states=starts, actions=ACTIONS)
     chosen = [policy.action_probabilities(start, ("lookup_x",)) for start in starts]
-    values = [
-        sum(p * q_values[s, ACTIONS.index(action)] for action, p in row.items())
-        for s, row in enumerate(chosen)
-    ]
+    values = [sum(p * q_values[s, ACTIONS.index(action)] for action, p in row.items()) for s, row in enumerate(chosen)]
     by_task = evaluate(policy, "calculator", deployment).by_task
     assert values == pytest.approx([by_task[task].mean_return for task in ("add", "sub", "mul")], abs=1e-12)
 
@@ -218,9 +203,7 @@ def test_nobody_beats_the_optimum(deployment: str) -> None:
     states = world_model("calculator", deployment).keys
     best = optimal_q_values("calculator", deployment, states=states, actions=ACTIONS)
     for make in POLICIES.values():
-        assert (
-            true_q_values(make(), "calculator", deployment, states=states, actions=ACTIONS) <= best + 1e-12
-        ).all()
+        assert (true_q_values(make(), "calculator", deployment, states=states, actions=ACTIONS) <= best + 1e-12).all()
     starts = best[[states.index(f"{task}: start") for task in ("add", "sub")], ACTIONS.index("lookup_x")]
     assert starts == pytest.approx(0.99**3 - COST, abs=1e-12)
 
@@ -231,8 +214,7 @@ def test_what_a_deployment_never_reaches_has_no_value() -> None:
         "actions": ("final", "no such tool"),
     }
     reached = {
-        deployment: ~np.isnan(true_q_values(expert(), "calculator", deployment, **asked))
-        for deployment in DEPLOYMENTS
+        deployment: ~np.isnan(true_q_values(expert(), "calculator", deployment, **asked)) for deployment in DEPLOYMENTS
     }
     assert reached["works"].tolist() == [[True, False], [False, False], [False, False]]
     assert reached["broken"].tolist() == [[False, False], [True, False], [False, False]]

@@ -61,15 +61,11 @@ def test_two_discounted_steps_by_hand() -> None:
     dataset = orl.frame(make_log(rows[::-1]), orl.Framing(state="state_text", discount=0.5))
     policy = policy_of({"s": {"up": 0.8, "down": 0.2}}, ("up", "down"))
     assert orl.estimate(policy, dataset, "is").value == pytest.approx((2.56 * 2 + 0.64 * 1) / 3)
-    assert orl.estimate(policy, dataset, "wis").value == pytest.approx(
-        (2.56 * 2 + 0.64 * 1) / (2.56 + 0.64 + 0.4)
-    )
+    assert orl.estimate(policy, dataset, "wis").value == pytest.approx((2.56 * 2 + 0.64 * 1) / (2.56 + 0.64 + 0.4))
 
 
 @both_estimators
-def test_the_behavior_policys_own_estimate_is_the_mean_return(
-    estimator: str, dataset_with_mul: Dataset
-) -> None:
+def test_the_behavior_policys_own_estimate_is_the_mean_return(estimator: str, dataset_with_mul: Dataset) -> None:
     guess = orl.estimate(logger(), dataset_with_mul, estimator)
     returns = dataset_with_mul.log.rows("SELECT sum(reward * pow(0.99, t)) FROM steps GROUP BY episode_id")
     assert guess.value == pytest.approx(np.mean(returns))
@@ -94,11 +90,7 @@ def test_frequencies_stand_in_for_missing_probabilities_and_it_says_so(estimator
 @both_estimators
 def test_episodes_of_unknown_return_are_left_out_and_counted(estimator: str) -> None:
     rows = coin_rows(30, 20)
-    unknown = [
-        row
-        for i in range(5)
-        for row in episode(f"u{i}", ("toss", "heads", None), action_logprob=math.log(0.5))
-    ]
+    unknown = [row for i in range(5) for row in episode(f"u{i}", ("toss", "heads", None), action_logprob=math.log(0.5))]
     without, with_unknown = (
         orl.estimate(coin(0.6), orl.frame(make_log(r)), estimator) for r in (rows, [*rows, *unknown])
     )
@@ -129,9 +121,7 @@ def test_importance_sampling_has_no_bias_and_its_intervals_hold_the_truth() -> N
 
 
 @both_estimators
-def test_the_estimate_lies_near_the_exact_value_on_a_long_log(
-    estimator: str, dataset_with_mul: Dataset
-) -> None:
+def test_the_estimate_lies_near_the_exact_value_on_a_long_log(estimator: str, dataset_with_mul: Dataset) -> None:
     model = orl.train(dataset_with_mul, "fqi")
     guess, truth = (
         orl.estimate(model.policy, dataset_with_mul, estimator),
@@ -152,9 +142,7 @@ def test_the_same_seed_gives_the_same_interval(dataset_with_mul: Dataset) -> Non
 
 
 @both_estimators
-def test_no_number_where_the_log_never_did_what_the_policy_does(
-    estimator: str, dataset_without_mul: Dataset
-) -> None:
+def test_no_number_where_the_log_never_did_what_the_policy_does(estimator: str, dataset_without_mul: Dataset) -> None:
     """Naive FQI multiplies on mul tasks, which no episode does; on the other tasks it may still be judged in part."""
     only_mul = orl.frame(dataset_without_mul.log, edits=[orl.OnlyValue("task", "mul")])
     model = orl.train(only_mul, "fqi")
@@ -168,9 +156,7 @@ def test_no_number_where_the_log_never_did_what_the_policy_does(
 @both_estimators
 def test_no_number_from_a_handful_of_episodes(estimator: str) -> None:
     n = MIN_EFFECTIVE_SAMPLE_SIZE
-    few, enough = (
-        orl.estimate(coin(1.0), orl.frame(make_log(coin_rows(k, 50))), estimator) for k in (n - 1, n)
-    )
+    few, enough = (orl.estimate(coin(1.0), orl.frame(make_log(coin_rows(k, 50))), estimator) for k in (n - 1, n))
     assert few.value is None
     assert few.effective_sample_size == pytest.approx(n - 1)
     assert enough.value is not None
@@ -192,3 +178,17 @@ def test_an_unknown_estimator_lists_the_known_ones(dataset_with_mul: Dataset) ->
 def test_every_estimator_shows_its_equation_and_source() -> None:
     assert all(spec.title and spec.equation and spec.source for spec in orl.ESTIMATORS.values())
     assert BEHAVIORS["logger"] == Behavior()
+
+
+def test_cut_episodes_are_counted_in_the_warnings():
+    """An episode that was cut has too short a return; the number may stand, the reader must know."""
+    rows = [
+        {"episode_id": f"e{i}", "t": t, "action": "go", "state_text": "s", "reward": 1.0, "terminal": t == 1 and i % 2 == 0}
+        | {"timeout": t == 1 and i % 2 == 1}
+        for i in range(40)
+        for t in range(2)
+    ]
+    dataset = orl.frame(make_log(rows))
+    policy = TabularPolicy(states=("s",), actions=("go",), probabilities=np.ones((1, 1)))
+    guess = orl.estimate(policy, dataset, "wis")
+    assert any("20 of 40 episodes were cut" in warning for warning in guess.warnings)

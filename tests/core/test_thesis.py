@@ -51,11 +51,7 @@ PUBLISHED_ON_MUL = {"bc": 0.01, "fqi": 1.00, "fqi_support": 0.02}
 
 @pytest.mark.parametrize(("log", "learner"), PUBLISHED)
 def test_the_published_success_is_within_sampling_error(log: str, learner: str) -> None:
-    policies = (
-        [logger_of(log)]
-        if learner == "behavior"
-        else [trained(log, learner, seed).policy for seed in TEN_SEEDS]
-    )
+    policies = [logger_of(log)] if learner == "behavior" else [trained(log, learner, seed).policy for seed in TEN_SEEDS]
     for policy in policies:
         exact = orl.evaluate(policy, "calculator").success_rate
         assert within_sampling_error(exact, PUBLISHED[log, learner], 500)
@@ -169,9 +165,7 @@ def test_solving_the_counts_picks_what_the_published_procedure_picks(log: str) -
     differ = np.array(exact.policy.greedy_actions()) != np.array(sampled.policy.greedy_actions())
     assert not (differ & ~tied).any()
     assert tied.sum() <= 3
-    assert np.nanmax(np.abs(exact.q_values - sampled.q_values)) < 1.5, (
-        "the constant step leaves noise, not nonsense"
-    )
+    assert np.nanmax(np.abs(exact.q_values - sampled.q_values)) < 1.5, "the constant step leaves noise, not nonsense"
 
 
 # -- (g) logs can be made again -------------------------------------------------------------------------------
@@ -190,9 +184,7 @@ def test_the_bundled_sources_are_the_logs_of_the_story(log_with_mul: Log, log_wi
     assert BUNDLED["calculator_without_mul"] == log_without_mul.source
 
 
-def test_collecting_again_without_mul_gives_the_log_without_mul(
-    log_with_mul: Log, log_without_mul: Log
-) -> None:
+def test_collecting_again_without_mul_gives_the_log_without_mul(log_with_mul: Log, log_without_mul: Log) -> None:
     again = orl.frame(log_with_mul, edits=[orl.DropAction("mul", how="recollect")]).log
     assert content_hash(again) == content_hash(log_without_mul) != content_hash(log_with_mul)
     assert again.source == log_without_mul.source

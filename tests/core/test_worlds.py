@@ -223,9 +223,7 @@ def test_the_dials_mix_as_they_say() -> None:
     assert chosen(half_avoided, "add") == {"add": 1.0}
     noisy = Behavior(right_probability=1.0, random_probability=0.3)
     assert chosen(noisy, "add") == pytest.approx({"add": 0.8, "sub": 0.1, "mul": 0.1})
-    assert Behavior().without("final").action_probabilities("add", ("final",)) == {"final": 1.0}, (
-        "the last tool stays"
-    )
+    assert Behavior().without("final").action_probabilities("add", ("final",)) == {"final": 1.0}, "the last tool stays"
 
 
 @pytest.mark.parametrize("name", BEHAVIORS)
@@ -298,9 +296,7 @@ class TestByHand:
 
     def test_rooms_are_weighed_as_the_log_meets_them(self) -> None:
         """Nine of ten logged visits come through the left door: 0.9 * 1 + 0.1 * -1 = 0.8; uniformly, 0."""
-        logger = policy_of(
-            {"hall": {"left": 0.9, "right": 0.1}, "room": {"open": 1.0}}, ("left", "right", "open")
-        )
+        logger = policy_of({"hall": {"left": 0.9, "right": 0.1}, "room": {"open": 1.0}}, ("left", "right", "open"))
         about = {"states": ("room",), "actions": ("open",)}
         assert true_q_values(logger, "doors", **about, behavior=logger)[0, 0] == pytest.approx(0.8)
         assert true_q_values(logger, "doors", **about)[0, 0] == pytest.approx(0.0, abs=1e-12)

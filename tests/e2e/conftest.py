@@ -80,10 +80,14 @@ def page(browser, server, request):
     page = context.new_page()
     page.set_default_timeout(30_000)
     problems: list[str] = []
-    page.on("console", lambda m: problems.append(f"{m.text} ({m.location.get('url', '')})") if m.type == "error" else None)
+    page.on(
+        "console", lambda m: problems.append(f"{m.text} ({m.location.get('url', '')})") if m.type == "error" else None
+    )
     page.on("pageerror", lambda error: problems.append(str(error)))
     outside: list[str] = []
-    page.on("request", lambda r: outside.append(r.url) if not r.url.startswith((server, "data:", "blob:", "ws:")) else None)
+    page.on(
+        "request", lambda r: outside.append(r.url) if not r.url.startswith((server, "data:", "blob:", "ws:")) else None
+    )
     yield page
     context.close()
     assert not [p for p in problems if not any(name in p for name in HARMLESS)]

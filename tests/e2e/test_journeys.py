@@ -6,8 +6,6 @@ import pytest
 
 from tests.traces import AIRLINE, shared_trace
 
-pytestmark = pytest.mark.xdist_group("browser")  # one server, one browser
-
 
 def settle(page) -> None:
     """Wait until the script has run and the page has drawn."""
@@ -108,9 +106,17 @@ def test_a_deep_link_reproduces_the_page_for_a_new_visitor(page, browser, server
 
 def test_texts_of_a_file_are_shown_and_not_obeyed(page, tmp_path):
     """Images don't load, links don't live, scripts don't run; the fixture fails on any request to another host."""
-    evil = "![x](http://example.org/a.png) <img src='http://example.org/b.png'> [k](http://example.org) <script>window.hit=1</script>"
+    evil = (
+        "![x](http://example.org/a.png) <img src='http://example.org/b.png'> [k](http://example.org) "
+        "http://example.org www.example.org <script>window.hit=1</script>"
+    )
     lines = [
-        {"episode_id": evil, "t": t, "task": evil, "action": {"type": "tool_call", "tool": evil, "arguments": {"q": evil}}}
+        {
+            "episode_id": evil,
+            "t": t,
+            "task": evil,
+            "action": {"type": "tool_call", "tool": evil, "arguments": {"q": evil}},
+        }
         | {"observation": {"tool_result": evil, "error": evil}, "reward": float(t), "done": t == 1}
         for t in range(2)
     ]

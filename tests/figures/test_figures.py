@@ -83,7 +83,9 @@ def test_arrays_travel_as_typed_arrays_in_the_narrowest_type():
 def test_names_from_files_are_shown_and_not_obeyed():
     evil = "<a href='http://example.org'>x</a><b>"
     figure = make_support_map((evil, "b"), (evil, "stop", "wait"), COUNTS, VALID, SUPPORTED)
-    assert "<a" not in json.dumps([*figure.layout.yaxis.ticktext, *figure.layout.xaxis.ticktext, *trace(figure, "cells")[0].text])
+    assert "<a" not in json.dumps(
+        [*figure.layout.yaxis.ticktext, *figure.layout.xaxis.ticktext, *trace(figure, "cells")[0].text]
+    )
     assert label(evil).startswith("&lt;a")
 
 

@@ -67,8 +67,7 @@ def best_seen_value(log: str = "without_mul") -> float:
 def thesis() -> dict[str, Any]:
     """The table: exact values by log, learner and deployment, and what else is claimed of the two logs."""
     policies = {
-        log: {"behavior": logger_of(log)} | {name: trained(log, name).policy for name in orl.ALGORITHMS}
-        for log in LOGS
+        log: {"behavior": logger_of(log)} | {name: trained(log, name).policy for name in orl.ALGORITHMS} for log in LOGS
     }
     return {
         "exact": {

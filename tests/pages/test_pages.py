@@ -110,7 +110,9 @@ def test_unknown_rewards_are_refused_by_value_learners_and_never_become_zero(app
 
 
 def test_a_link_sets_every_page_up(app):
-    open_page(app, "q_values", edits="drop:mul:recollect", guess="-0.5", cell_state="mul: x, y known", cell_action="mul")
+    open_page(
+        app, "q_values", edits="drop:mul:recollect", guess="-0.5", cell_state="mul: x, y known", cell_action="mul"
+    )
     assert "0 rows" in texts(app)
     assert [metric.value for metric in app.metric if metric.label == "Learned Q"] == ["-0.5000"]
 
@@ -208,5 +210,5 @@ def test_the_session_holds_nothing_but_fields_and_widgets(app):
     known = {*state.FIELDS, state.UPLOADS, state.WARNINGS, state.LOADED}
     for page in PAGES:
         open_page(app, page)
-    strange = [key for key in app.session_state.keys() if key not in known and not key.startswith(WIDGETS)]
+    strange = [key for key in list(app.session_state) if key not in known and not key.startswith(WIDGETS)]
     assert not strange

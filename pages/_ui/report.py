@@ -1,0 +1,61 @@
+"""What an import read, what it did not, and why."""
+
+from __future__ import annotations
+
+import pandas as pd
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.importers.report import ImportReport
+
+from . import layout, work
+
+MAX_PROBLEMS = 1000
+
+
+def render_report(now: work.Current) -> None:
+    """What was read, what was not, and why."""
+    report = now.log.report
+    if now.world:
+        source = now.log.source
+        st.caption(
+            f"Made by the policy `{source.behavior_name}` in the world `{source.world}`, seed {source.seed}: "
+            f"{now.log.n_episodes:,} episodes, {now.log.n_steps:,} steps. Truth is known."
+        )
+        return
+    st.markdown(f"**{report.sentence()}**")
+    spec = orl.IMPORTERS.get(report.format)
+    st.caption(f"Read as {spec.title if spec else report.format}: {layout.plain(report.why, 300)}")
+    for note in report.notes:
+        st.caption(f":material/info: {layout.plain(note, 400)}")
+    if report.problems:
+        render_problems(report)
+
+
+def render_problems(report: ImportReport) -> None:
+    """Problems by kind, then one by one, and as a file."""
+    lost = sum(problem.lost for problem in report.problems)
+    title = f"{len(report.problems):,} problems: {lost:,} set aside, {len(report.problems) - lost:,} kept but flagged"
+    with st.expander(title, icon=":material/report:", expanded=lost > 0):
+        st.dataframe(
+            pd.DataFrame(report.counts().items(), columns=["kind", "problems"]), hide_index=True, width="content"
+        )
+        table = pd.DataFrame(
+            [
+                {
+                    "file": p.file,
+                    "record": p.record,
+                    "field": p.field,
+                    "what happened": "set aside" if p.lost else "kept",
+                    "kind": p.kind,
+                    "message": p.message,
+                    "excerpt": p.excerpt,
+                }
+                for p in report.problems
+            ]
+        )
+        st.dataframe(table.head(MAX_PROBLEMS), hide_index=True)
+        if len(table) > MAX_PROBLEMS:
+            st.caption(f"The first {MAX_PROBLEMS:,} of {len(table):,}; the file has all.")
+        data = layout.safe_csv(table)
+        st.download_button("Download the problems", data, "import_problems.csv", "text/csv", icon=":material/download:")
