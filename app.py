@@ -7,9 +7,6 @@ import streamlit as st
 
 from pages._ui import bar, navigation, state
 
-UI = Path(__file__).parent / "pages" / "_ui"
-st.set_page_config(page_title="Offline RL Explorer", page_icon=str(UI / "icon.svg"), layout="wide")
-
 
 @st.cache_resource(show_spinner=False)
 def freeze_imports() -> bool:
@@ -20,7 +17,7 @@ def freeze_imports() -> bool:
 
 
 page = navigation.choose_page()
-st.html(UI / "style.css")
+st.html(Path(__file__).parent / "pages" / "_ui" / "style.css")
 state.load_link()
 with navigation.under_app():
     bar.render_bar()

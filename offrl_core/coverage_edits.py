@@ -103,9 +103,7 @@ class DropAction:
 
     @property
     def keep_sql(self) -> str:
-        """Keep everything else; a re-collected log has nothing left to drop."""
-        if self.how == "recollect":
-            return "SELECT * FROM before"
+        """Keep everything else; on a log that was collected again this drops nothing, and says what is not in it."""
         return _drop_sql(self.condition, self.how)
 
     @property
@@ -352,7 +350,7 @@ EDITS = {edit.kind: edit for edit in (DropAction, DropWhere, KeepFraction, MinRe
 
 
 def _drop_sql(condition: str, how: str) -> str:
-    if how == "transitions":
+    if how != "episodes":
         return f"SELECT * FROM before WHERE NOT coalesce(({condition}), FALSE)"
     return f"SELECT * FROM before WHERE episode_id NOT IN (SELECT episode_id FROM before WHERE {condition})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import streamlit as st
 
@@ -11,7 +12,9 @@ UNDER_APP = "w:under_app"
 
 
 def choose_page() -> st.Page:
-    """Register the pages and return the one to draw."""
+    """Name the app, register the pages and return the one to draw."""
+    icon = str(Path(__file__).parent / "icon.svg")
+    st.set_page_config(page_title="Offline RL Explorer", page_icon=icon, layout="wide")
     return st.navigation(
         [
             st.Page("pages/overview.py", title="Overview", icon=":material/auto_stories:", default=True),
