@@ -79,12 +79,12 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
         "done after": done_after(model),
     }
     if now.world:
-        for deployment, spec in WORLDS[now.world].deployments.items():
-            truth = work.truth(dataset, model, deployment)
-            row[f"success, mul {spec.title}"] = f"{truth.success_rate:.1%}"
-            if deployment == state.get("deployment"):
-                row["exact return"] = f"{truth.mean_return:+.4f}"
-                row["meets unseen states"] = f"{truth.unseen_state_rate:.1%} of episodes"
+        truths = {d: work.truth(dataset, model, d) for d in WORLDS[now.world].deployments}
+        for deployment, truth in truths.items():
+            row[f"success, mul {WORLDS[now.world].deployments[deployment].title}"] = f"{truth.success_rate:.1%}"
+        here = truths[state.get("deployment")]
+        row["exact return"] = f"{here.mean_return:+.4f}"
+        row["meets unseen states"] = f"{here.unseen_state_rate:.1%} of episodes"
     else:
         row["exact success"] = "unknown"
     guess = work.estimated(dataset, model)
@@ -152,7 +152,8 @@ def render_page(now: work.Current) -> None:
         if rows:
             st.dataframe(pd.DataFrame(rows), hide_index=True)
             st.caption(
-                "Success is exact where a world is known. WIS: weighted importance sampling with a 95 % interval, from the log "
+                "Success is exact where a world is known; exact return and unseen states are those of the deployment "
+                "chosen on Overview. WIS: weighted importance sampling with a 95 % interval, from the log "
                 "alone; refused where too few episodes follow the policy."
             )
             render_refusals(dataset, models)

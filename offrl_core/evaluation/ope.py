@@ -72,6 +72,7 @@ ESTIMATORS: dict[str, EstimatorSpec] = {
 }
 
 MIN_EFFECTIVE_SAMPLE_SIZE = 10
+MAX_SHARE_LEAVING = 0.05  # of the episodes; less may be missing from the log by chance, and the interval covers it
 
 
 def estimate(
@@ -91,7 +92,7 @@ def estimate(
     """
     if estimator not in ESTIMATORS:
         raise UnknownName("estimator", estimator, ESTIMATORS)
-    refusal = _precondition(dataset)
+    refusal = _precondition(dataset) or _leaves_the_log(policy, dataset)
     if refusal:
         return _refused(estimator, refusal, 0.0)
     episodes = _episode_weights(policy, dataset)
@@ -144,6 +145,24 @@ def _precondition(dataset: Dataset) -> str:
     if not dataset.has_rewards:
         return "The log has no rewards, so there is no return to weigh. Join rewards to it first."
     return ""
+
+
+def _leaves_the_log(policy: TabularPolicy, dataset: Dataset) -> str:
+    """Where the log never does what the policy would do, all weights are 0, and what is left says nothing about that part.
+
+    Weighted importance sampling then gives the mean over the *other* episodes: a confident number about another policy.
+    """
+    visits = dataset.visitation_counts.sum(axis=1)
+    lost = (_aligned(policy, dataset) * (dataset.visitation_counts == 0)).sum(axis=1) * visits
+    share = float(lost.sum()) / dataset.n_episodes
+    if share < MAX_SHARE_LEAVING:
+        return ""
+    worst = int(lost.argmax())
+    return (
+        f"This policy does what the log never shows in about {min(share, 1.0):.0%} of the episodes, most often in "
+        f"{dataset.states[worst]!r}. Importance sampling would leave those out and judge it by the rest. "
+        "A log that tries these actions would help."
+    )
 
 
 def _refused(estimator: str, reason: str, size: float) -> Estimate:
