@@ -21,15 +21,11 @@ def messages_of(raw: str, acting_index: int | None = None) -> list[Message]:
         raw: the record's JSON text.
         acting_index: index of the message that acted, to be marked.
     """
-    try:
-        record = json.loads(raw)
-    except ValueError:
-        return []
-    messages = record
-    if isinstance(record, dict):
-        messages = next((record[key] for key in ("traj", "messages") if key in record), None)
-        if isinstance(messages, str):
-            messages = json.loads(messages)
+    messages = _loaded(raw)
+    if isinstance(messages, dict):
+        messages = next((messages[key] for key in ("traj", "messages") if key in messages), None)
+    if isinstance(messages, str):
+        messages = _loaded(messages)
     if not isinstance(messages, list):
         return []
     return [
@@ -37,6 +33,13 @@ def messages_of(raw: str, acting_index: int | None = None) -> list[Message]:
         for i, message in enumerate(messages)
         if isinstance(message, dict)
     ]
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
 
 
 def _text(message: dict[str, Any]) -> str:

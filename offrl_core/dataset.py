@@ -1,7 +1,7 @@
 """A framed log after its coverage edits: what learners learn from.
 
-Rows are aggregated once, in DuckDB, to weighted edges (s, a, s', ending); after that, learning costs what the number of
-*distinct* edges asks for, not the length of the log.
+Rows are aggregated once to weighted edges (s, a, s', ending), up to some 300,000 in NumPy and above in DuckDB, whichever
+is faster; after that, learning costs what the number of *distinct* edges asks for, not the length of the log.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .arrays import BoolArray, FloatArray, IntArray
 from .behavior import Behavior, WorldSource, named_behavior
 from .coverage_edits import CoverageEdit, DropAction
 from .errors import EmptyDataset, InvalidEdit
-from .framing import CUT, ENDED, FRAMED_COLUMNS, Framing, default_framing, framed_tables
+from .framing import CUT, ENDED, FRAMED_COLUMNS, GOES_ON, Framing, default_framing, framed_tables
 from .log import Log, recollected
 from .mdp import TabularMDP, build_mdp
 from .query import write_query_database
@@ -146,6 +146,8 @@ class Dataset:
 
         A framing that puts the outcome at the end gives 0 to every other step, which says nothing while no outcome is known.
         """
+        if self.edges.reward_sums.any():  # then some known reward isn't 0, without asking the rows
+            return bool(self.value_counts.any())
         informative = "framed_reward IS NOT NULL AND (episode_return IS NOT NULL OR framed_reward <> 0)"
         rows = self.log.rows(f"SELECT count(*) FROM ({self.relation}) WHERE {informative}")
         return bool(rows[0][0]) and bool(self.value_counts.any())
@@ -206,17 +208,9 @@ class Dataset:
 
     def transitions(self) -> Transitions:
         """The rows one by one, in the order of the log."""
-        rows = self.log.cursor().execute(f"SELECT s, a, s2, ending, framed_reward FROM ({self.relation}) ORDER BY row")
-        columns = rows.fetchnumpy()
-        rewards = np.ma.filled(columns["framed_reward"].astype(np.float64), np.nan)
-        endings = np.asarray(columns["ending"])
-        return Transitions(
-            observations=self._own_codes(columns["s"]),
-            actions=np.asarray(columns["a"], dtype=np.int64),
-            rewards=rewards,
-            next_observations=self._own_codes(columns["s2"]),
-            terminals=endings == ENDED,
-            timeouts=endings == CUT,
+        rows = _read_rows(self.log, self.relation)
+        return rows._replace(
+            observations=self._own_codes(rows.observations), next_observations=self._own_codes(rows.next_observations)
         )
 
     def state_index(self, state_key: str) -> int | None:
@@ -334,33 +328,105 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
     if not stages[-1].n_steps:
         raise EmptyDataset(_why_empty(edits, stages))
     kept = f"{relation} SELECT * FROM {stage_names[-1]}"
-    edges = aggregate(log, kept)
-    n_framed_states, state_names = _names(log, f"states_{suffix}", "state_key", "s")
-    n_actions, action_names = _names(log, f"actions_{suffix}", "action_name", "a")
-    present = np.zeros(n_framed_states, dtype=bool)
+    whole = _unedited(log, framing, suffix)
+    edges = _count(log, whole, kept) if edits else whole.edges
+    present = np.zeros(len(whole.states), dtype=bool)
     present[edges.states] = present[edges.next_states[edges.next_states >= 0]] = True
     codes = np.flatnonzero(present)
-    valid_mask, validity_known = _valid_mask(log, framing, suffix, n_framed_states, n_actions)
     return Dataset(
         log=log,
         framing=framing,
         edits=tuple(edits),
         stages=stages,
-        states=tuple(state_names[codes]),
-        actions=tuple(action_names),
+        states=tuple(whole.states[codes]),
+        actions=whole.actions,
         edges=edges._replace(
             states=np.searchsorted(codes, edges.states),
             next_states=np.where(edges.next_states < 0, -1, np.searchsorted(codes, edges.next_states)),
         ),
-        valid_mask=valid_mask[codes],
-        validity_known=validity_known,
+        valid_mask=whole.valid_mask[codes],
+        validity_known=whole.validity_known,
         relation=kept,
         _state_codes=codes,
     )
 
 
+FEW_ROWS = 300_000  # up to here NumPy groups them faster than DuckDB
+
+
+class _Unedited(NamedTuple):
+    """What every dataset of a framed log starts from. States and actions have the codes of the framed tables."""
+
+    states: NDArray[Any]
+    actions: tuple[str, ...]
+    valid_mask: BoolArray
+    validity_known: bool
+    rows: Transitions | None  # where they are few
+    edges: Edges
+
+
+def _unedited(log: Log, framing: Framing, suffix: str) -> _Unedited:
+    """Read once per log and framing. Two visitors at once may both read, to the same result."""
+    found = log.derived.get(suffix)
+    if not isinstance(found, _Unedited):
+        states = _names(log, f"states_{suffix}", "state_key", "s")
+        actions = tuple(_names(log, f"actions_{suffix}", "action_name", "a"))
+        valid_mask, validity_known = _valid_mask(log, framing, suffix, len(states), len(actions))
+        framed = f"FROM framed_{suffix}"
+        rows = _read_rows(log, framed) if log.n_steps <= FEW_ROWS else None
+        edges = aggregate(log, framed) if rows is None else aggregate_rows(rows)
+        found = log.derived[suffix] = _Unedited(states, actions, valid_mask, validity_known, rows, edges)
+    return found
+
+
+def _count(log: Log, whole: _Unedited, kept: str) -> Edges:
+    if whole.rows is None:
+        return aggregate(log, kept)
+    # Rows are numbered from 0 in the order of the log, so that the number is the place.
+    places = log.cursor().execute(f"SELECT row FROM ({kept}) ORDER BY row").fetchnumpy()["row"]
+    return aggregate_rows(Transitions(*(column[places] for column in whole.rows)))
+
+
+def _read_rows(log: Log, relation: str) -> Transitions:
+    """The rows of a relation in the order of the log, with the codes of the framed tables."""
+    columns = (
+        log.cursor().execute(f"SELECT s, a, s2, ending, framed_reward FROM ({relation}) ORDER BY row").fetchnumpy()
+    )
+    endings = np.asarray(columns["ending"])
+    return Transitions(
+        observations=np.asarray(columns["s"], dtype=np.int64),
+        actions=np.asarray(columns["a"], dtype=np.int64),
+        rewards=np.ma.filled(columns["framed_reward"].astype(np.float64), np.nan),
+        next_observations=np.asarray(columns["s2"], dtype=np.int64),
+        terminals=endings == ENDED,
+        timeouts=endings == CUT,
+    )
+
+
+def aggregate_rows(rows: Transitions) -> Edges:
+    """Group rows in memory into weighted edges, in the order (s, a, s', ending)."""
+    endings = np.where(rows.terminals, ENDED, np.where(rows.timeouts, CUT, GOES_ON))
+    columns = (rows.observations, rows.actions, rows.next_observations + 1, endings)
+    sizes = tuple(int(column.max(initial=0)) + 1 for column in columns)
+    keys, members = np.unique(np.ravel_multi_index(columns, sizes), return_inverse=True)
+    states, actions, next_states, endings = np.unravel_index(keys, sizes)
+    known = ~np.isnan(rows.rewards)
+    return Edges(
+        states=states,
+        actions=actions,
+        next_states=next_states - 1,
+        endings=endings,
+        counts=np.bincount(members, minlength=len(keys)),
+        n_known=np.bincount(members[known], minlength=len(keys)),
+        reward_sums=np.bincount(members[known], rows.rewards[known], minlength=len(keys)),
+    )
+
+
 def aggregate(log: Log, relation: str) -> Edges:
-    """Group rows with integer columns s, a, s2, ending, framed_reward into weighted edges, in DuckDB."""
+    """Group rows with integer columns s, a, s2, ending, framed_reward into weighted edges, in DuckDB.
+
+    As :func:`aggregate_rows`, for rows that stay where they are; edges come in no order.
+    """
     columns = (
         log.cursor()
         .execute(
@@ -396,15 +462,16 @@ def _edited_relation(suffix: str, edits: Sequence[CoverageEdit]) -> tuple[str, l
 
 
 def _count_stages(log: Log, relation: str, names: list[str]) -> tuple[StageCounts, ...]:
+    if len(names) == 1:
+        return (StageCounts(log.n_episodes, log.n_steps),)
     counts = " UNION ALL ".join(
         f"SELECT {i} AS stage, count(DISTINCT episode_id), count(*) FROM {name}" for i, name in enumerate(names)
     )
     return tuple(StageCounts(e, n) for _, e, n in log.rows(f"{relation} {counts} ORDER BY stage"))
 
 
-def _names(log: Log, table: str, name: str, index: str) -> tuple[int, np.ndarray]:
-    names = np.array([row[0] for row in log.rows(f"SELECT {name} FROM {table} ORDER BY {index}")], dtype=object)
-    return len(names), names
+def _names(log: Log, table: str, name: str, index: str) -> NDArray[Any]:
+    return np.array([row[0] for row in log.rows(f"SELECT {name} FROM {table} ORDER BY {index}")], dtype=object)
 
 
 def _valid_mask(log: Log, framing: Framing, suffix: str, n_states: int, n_actions: int) -> tuple[BoolArray, bool]:

@@ -1,0 +1,50 @@
+"""The paragraph never says what the numbers don't: every scene the first screen can show, told and checked."""
+
+import pytest
+
+import offrl_core as orl
+from offrl_core.story import ABOUT_EQUAL, Scene, tell
+
+LEARNERS = ("bc", "fqi", "fqi_support", "cql")
+
+
+def scene(dataset, deployment, guess) -> Scene:
+    models = {name: orl.train(dataset, name, **({} if name == "bc" else {"default_value": guess})) for name in LEARNERS}
+    row = dataset.state_index("mul: x, y known")
+    counts, mul = dataset.visitation_counts[row], dataset.actions.index("mul")
+    chosen = int(models["fqi"].policy.probabilities[row].argmax())
+    success = {
+        d: {name: orl.evaluate(m.policy, "calculator", d).success_rate for name, m in models.items()}
+        for d in (deployment, "works")
+    }
+    return Scene(
+        mul_out=counts[mul] == 0,
+        deployment=deployment,
+        default_value=guess,
+        success=success[deployment],
+        success_if_works=success["works"],
+        naive_choice=dataset.actions[chosen],
+        naive_choice_count=int(counts[chosen]),
+        best_seen_value=float(max(models["fqi"].q_values[row][counts > 0])),
+        times_seen_mul=int(counts[mul]),
+    )
+
+
+@pytest.mark.parametrize("guess", [-2.0, -1.05, -0.95, 0.0, 1.0])
+@pytest.mark.parametrize("deployment", ["works", "broken", "crash"])
+@pytest.mark.parametrize("mul_out", [False, True])
+def test_every_sentence_follows_the_numbers(dataset_with_mul, dataset_without_mul, mul_out, deployment, guess):
+    here = scene(dataset_without_mul if mul_out else dataset_with_mul, deployment, guess)
+    told = tell(here)
+    naive, careful = here.success["fqi"], here.success["fqi_support"]
+    assert f"{naive:.0%}" in told
+    assert f"{careful:.0%}" in told
+    assert ("end up equal" in told) <= (abs(naive - careful) <= ABOUT_EQUAL)
+    assert ("naive learner wins" in told) <= (naive - careful > ABOUT_EQUAL)
+    assert ("luck is gone" in told) == (mul_out and here.success_if_works["fqi"] - naive > ABOUT_EQUAL)
+    assert ("never shows" in told) == mul_out
+    assert ("a guess, not knowledge" in told) == (mul_out and here.naive_choice_count == 0)
+    assert ("happens to be right" in told) <= (deployment == "works")
+    assert ("garbage" in told) <= (deployment == "broken")
+    if mul_out and here.naive_choice_count == 0:
+        assert here.default_value > here.best_seen_value  # "which beats the best seen action"
