@@ -43,5 +43,5 @@ def test_commands_and_files_named_in_the_docs_exist():
 def test_every_page_is_in_the_readme():
     navigation = Path(ROOT / "pages/_ui/navigation.py").read_text(encoding="utf-8")
     text = README.read_text(encoding="utf-8")
-    for title in re.findall(r'title="([^"]+)"', navigation):
+    for title in re.findall(r'st\.Page\("[^"]+", title="([^"]+)"', navigation):
         assert f"| {title} |" in text

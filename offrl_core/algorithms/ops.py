@@ -32,9 +32,9 @@ def key_frame(step: int) -> bool:
     """Whether a sweep is kept for the slider: each of the first 20, then ever sparser, at most 60 up to 100,000.
 
     >>> [step for step in range(30) if key_frame(step)][-4:]
-    [19, 20, 23, 28]
+    [18, 19, 20, 25]
     """
     if step <= 20:
         return True
-    # Steps 20 * 1.2^k, rounded: a new one whenever the rounded exponent moves on.
+    # Steps 20 * 1.25^k, rounded: a new one whenever the rounded exponent moves on.
     return int(np.log(step / 20) / np.log(1.25)) > int(np.log((step - 1) / 20) / np.log(1.25))
