@@ -385,6 +385,14 @@ def edits_to_link(edits: Sequence[CoverageEdit]) -> str:
     return ",".join(edit.token for edit in edits)
 
 
+MAX_EDITS = 40  # each is a stage of one query; thousands of them would stop the database, and the server with it
+
+
 def edits_from_link(text: str) -> tuple[CoverageEdit, ...]:
     """Inverse of :func:`edits_to_link`."""
-    return tuple(parse_token(token) for token in text.split(",") if token)
+    tokens = [token for token in text.split(",") if token]
+    if len(tokens) > MAX_EDITS:
+        raise InvalidEdit(
+            f"The link asks for {len(tokens):,} coverage edits; at most {MAX_EDITS} are applied. Take some out."
+        )
+    return tuple(parse_token(token) for token in tokens)

@@ -418,7 +418,7 @@ def aggregate_rows(rows: Transitions) -> Edges:
         endings=endings,
         counts=np.bincount(members, minlength=len(keys)),
         n_known=np.bincount(members[known], minlength=len(keys)),
-        reward_sums=np.bincount(members[known], rows.rewards[known], minlength=len(keys)),
+        reward_sums=np.bincount(members[known], rows.rewards[known], minlength=len(keys)).astype(np.float64),
     )
 
 

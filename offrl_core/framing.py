@@ -147,7 +147,7 @@ def _make_tables(log: Log, framing: Framing, suffix: str) -> None:
             SELECT * REPLACE (CASE WHEN isfinite(framed_reward) THEN framed_reward END AS framed_reward) FROM draft
         ), joined AS (
             SELECT row, episode_id, t, s, a, framed_reward,
-                   next_t = t + 1 AND NOT coalesce(terminal, FALSE) AND NOT coalesce(timeout, FALSE) AS goes_on,
+                   next_t = t::BIGINT + 1 AND NOT coalesce(terminal, FALSE) AND NOT coalesce(timeout, FALSE) AS goes_on,
                    coalesce(terminal, next_t IS NULL AND timeout IS NULL) AS ended,
                    sum(framed_reward) OVER (PARTITION BY episode_id) AS episode_return,
                    count(*) OVER (PARTITION BY episode_id) = count(framed_reward) OVER (PARTITION BY episode_id) AS complete

@@ -100,6 +100,7 @@ def predicate_columns(canonical: str) -> frozenset[str]:
 def condition_of(sql: str) -> str | None:
     """The WHERE of a whole SELECT as text, unchecked; None where it has none, or isn't one plain SELECT."""
     try:
+        _check_text(sql)
         tree = _tree(sql)
         statements = [] if tree["error"] else tree["statements"]
         condition = statements[0]["node"].get("where_clause") if len(statements) == 1 else None

@@ -204,7 +204,7 @@ def evidence(dataset: Dataset, state_key: str, action: str) -> Evidence:
         f"""WITH here AS (SELECT row, episode_id, t FROM ({here}) ORDER BY row LIMIT {MAX_RETURNS}),
             returns AS (
                 SELECT here.row, count(*) = count(later.framed_reward) AS known,
-                       sum(later.framed_reward * pow({discount!r}, later.t - here.t)) AS discounted_return
+                       sum(later.framed_reward * pow({discount!r}, later.t::BIGINT - here.t)) AS discounted_return
                 FROM here JOIN framed_{tables} AS later ON later.episode_id = here.episode_id AND later.t >= here.t
                 GROUP BY here.row)
             SELECT avg(discounted_return), count(*) FROM returns WHERE known""",

@@ -197,7 +197,8 @@ def _episode_weights(policy: TabularPolicy, dataset: Dataset) -> _Episodes:
     with np.errstate(divide="ignore"):
         weights = np.exp(np.bincount(episode, np.log(chosen) - np.log(behaved), minlength=len(episodes)))
     starts = np.searchsorted(episode, np.arange(len(episodes)))
-    steps = columns["t"][order] - columns["t"][order][starts][episode]  # time, not rows: a missing step takes time too
+    times = columns["t"][order].astype(np.int64)
+    steps = times - times[starts][episode]  # time, not rows: a missing step takes time too
     returns = np.bincount(episode, dataset.discount**steps * rewards, minlength=len(episodes)).astype(np.float64)
     known = ~np.isnan(returns)
     return _Episodes(

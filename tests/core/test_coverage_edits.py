@@ -397,3 +397,9 @@ def test_a_condition_that_does_not_fit_the_values_is_refused_in_words(log_with_m
 def test_the_same_recollection_is_collected_once(log_with_mul):
     first, second = (orl.frame(log_with_mul, edits=[DropAction("mul", how="recollect")]) for _ in range(2))
     assert first.log is second.log
+
+
+def test_thousands_of_edits_in_a_link_are_refused_and_not_run():
+    link = ",".join(f"where:episodes:t = {i}" for i in range(5000))
+    with pytest.raises(orl.OffRLError, match="5,000 coverage edits"):
+        edits_from_link(link)

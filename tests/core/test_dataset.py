@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import offrl_core as orl
-from offrl_core.dataset import Dataset
+from offrl_core.dataset import Dataset, aggregate, aggregate_rows
 from offrl_core.errors import EmptyDataset, InvalidConfig
 from offrl_core.evaluation.diagnostics import evidence, state_table, value_parts
 from offrl_core.framing import CUT, ENDED, GOES_ON
 
-from .helpers import Row, counts_by_name, episode, few_examples, framed_by_hand, make_log, random_rows
+from .helpers import Row, counts_by_name, covering_log, episode, few_examples, framed_by_hand, make_log, random_rows
 
 NASTY = (
     "'); DROP TABLE steps; --",
@@ -398,3 +399,26 @@ def test_the_state_table_marks_choices_without_data(dataset_without_mul: Dataset
     assert (row.greedy_action, row.greedy_count, row.learned_q) == ("mul", 0, 0.0)
     assert row.overestimation == pytest.approx(1.0)
     assert table.visits.sum() == 12_000
+
+
+def test_times_at_the_ends_of_their_range_are_only_a_gap() -> None:
+    """t is an INTEGER: its largest value plus one must not overflow, in framing, evidence or estimates."""
+    rows = [
+        {"episode_id": "a", "t": t, "action": "go", "state_text": "s", "reward": 1.0, "terminal": t > 0}
+        for t in (-(2**31), 2**31 - 1)
+    ]
+    dataset = orl.frame(make_log(rows))
+    assert sorted(dataset.edges.endings.tolist()) == [1, 2]
+    assert evidence(dataset, "s", "go").n_rows == 2
+    assert orl.estimate(orl.train(dataset, "bc").policy, dataset).refusal
+
+
+@given(seed=st.integers(0, 10_000))
+def test_grouping_in_numpy_and_in_duckdb_gives_the_same_edges(seed: int) -> None:
+    """Few rows are grouped in NumPy and many in DuckDB; the learner must not notice."""
+    dataset = orl.frame(covering_log(seed))
+    by_table, by_rows = aggregate(dataset.log, dataset.relation), aggregate_rows(dataset.transitions())
+    order = np.lexsort((by_table.endings, by_table.next_states, by_table.actions, by_table.states))
+    for name in by_rows._fields:
+        in_order = getattr(by_table, name)[order]
+        assert np.allclose(in_order, getattr(by_rows, name), rtol=0, atol=1e-12), name

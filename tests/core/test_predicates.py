@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from offrl_core.errors import InvalidPredicate
-from offrl_core.predicates import FUNCTIONS, parse_predicate, predicate_columns
+from offrl_core.predicates import FUNCTIONS, condition_of, parse_predicate, predicate_columns
 from offrl_core.schema import COLUMN_NAMES, steps_table
 
 ROWS = [
@@ -349,3 +349,18 @@ def test_injection_never_adds_a_clause(first: str, between: str, second: str) ->
     except InvalidPredicate:
         return
     runs_as_one_condition(canonical)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT '\ud800' FROM steps WHERE a", "SELECT 1 WHERE a\0", "SELECT 1 WHERE " + "(" * 5000, ""]
+)
+def test_the_condition_of_a_hostile_query_is_none_and_costs_nothing(sql: str) -> None:
+    assert condition_of(sql) is None
+
+
+def test_the_condition_of_a_query_is_its_where() -> None:
+    assert (
+        condition_of("SELECT task FROM steps WHERE reward > 0 AND task = 'mul' LIMIT 3")
+        == "((reward > 0) AND (task = 'mul'))"
+    )
+    assert condition_of("SELECT 1; SELECT 2 WHERE a") is None

@@ -1,0 +1,141 @@
+"""Learning from counts against learning row by row, and both halves of it against bare libraries at a million rows."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+import offrl_core as orl
+from offrl_core.dataset import Dataset, Transitions, aggregate, aggregate_rows
+from offrl_core.importers.report import ImportReport
+from offrl_core.log import Log
+from offrl_core.mdp import TabularMDP, build_mdp
+from offrl_core.schema import steps_table
+
+from .measure import Line, cost, faster, interleaved, seconds_of
+
+SWEEPS, LEARNING_RATE = 200, 0.25
+N_ROWS, N_STATES, N_ACTIONS, N_SUCCESSORS, ENDING_SHARE = 1_000_000, 10_000, 10, 5, 0.05
+
+
+def row_by_row(rows: Transitions, valid_mask: np.ndarray, discount: float) -> dict[tuple[int, int], float]:
+    """The published procedure as anyone would write it first: 200 passes, one small step per row."""
+    steps = list(zip(*(column.tolist() for column in rows[:4]), strict=True))
+    valid = [np.flatnonzero(mask).tolist() for mask in valid_mask]
+    q_values = {(s, a): 0.0 for s in range(len(valid)) for a in range(valid_mask.shape[1])}
+    for _ in range(SWEEPS):
+        for state, action, reward, following in steps:
+            target = reward
+            if following >= 0:
+                target += discount * max(q_values[following, a] for a in valid[following])
+            q_values[state, action] += LEARNING_RATE * (target - q_values[state, action])
+    return q_values
+
+
+def learning_lines() -> list[Line]:
+    """Naive FQI on the bundled log, from three places on the way, against the row-by-row loop."""
+    dataset = orl.frame(orl.bundled_log("calculator"))
+    rows, log = dataset.transitions(), dataset.log
+    loop = statistics.median(
+        seconds_of(lambda: row_by_row(rows, dataset.valid_mask, dataset.discount)) for _ in range(3)
+    )
+
+    def from_memory() -> None:
+        orl.train(replace(dataset, edges=aggregate_rows(rows)), "fqi")
+
+    def from_frame() -> None:
+        orl.train(orl.frame(log), "fqi")
+
+    def from_table() -> None:
+        orl.train(replace(dataset, edges=aggregate(log, dataset.relation)), "fqi")
+
+    def from_parquet() -> None:
+        orl.train(orl.frame(orl.bundled_log("calculator")), "fqi")
+
+    memory, frame, table = interleaved([from_memory, from_frame, from_table], 51)
+    (parquet,) = interleaved([from_parquet], 11)
+    peer = "row by row, 200 sweeps"
+    return [
+        faster("naive FQI, 12,000 framed rows in memory: aggregate, solve", memory, loop, peer, 5000),
+        faster("the same through `orl.frame` of a log framed before", frame, loop, peer, 5000),
+        faster("the same, counted anew by DuckDB from its framed table", table, loop, peer, 1000),
+        faster("the same from the Parquet file: read, frame, aggregate, solve", parquet, loop, peer, 300),
+    ]
+
+
+def synthetic_rows(seed: int = 0) -> dict[str, np.ndarray]:
+    """A million rows: few states get most visits, five successors per pair, one row in twenty ends."""
+    rng = np.random.default_rng(seed)
+    states = (rng.random(N_ROWS) ** 2 * N_STATES).astype(np.int32)
+    actions = np.minimum(rng.geometric(0.4, N_ROWS) - 1, N_ACTIONS - 1).astype(np.int32)
+    successor = rng.integers(N_SUCCESSORS, size=N_ROWS)
+    following = ((states.astype(np.int64) * 7919 + actions * 104729 + successor * 1299709) % N_STATES).astype(np.int32)
+    ends = rng.random(N_ROWS) < ENDING_SHARE
+    return {
+        "s": states,
+        "a": actions,
+        "s2": np.where(ends, -1, following).astype(np.int32),
+        "ending": ends.astype(np.int8),
+        "framed_reward": rng.random(N_ROWS),
+    }
+
+
+def synthetic_log() -> Log:
+    """A log whose connection also holds the million rows, as the framed table ``synthetic``."""
+    step = {"episode_id": "a", "t": 0, "action": "a"}
+    log = Log(
+        "given_steps",
+        name="",
+        fingerprint="",
+        source=None,
+        report=ImportReport(),
+        tables={"steps": steps_table([step])},
+    )
+    cursor = log.cursor()
+    cursor.register("given_synthetic", pa.table(synthetic_rows()))
+    cursor.execute("CREATE TABLE synthetic AS FROM given_synthetic")
+    cursor.unregister("given_synthetic")
+    return log
+
+
+def million_lines() -> list[Line]:
+    """Aggregation against a bare GROUP BY, a sweep against a bare sparse product."""
+    log = synthetic_log()
+    bare = "SELECT s, a, s2, ending, count(*), sum(framed_reward) FROM synthetic GROUP BY s, a, s2, ending"
+    ours, peer = interleaved(
+        [lambda: aggregate(log, "FROM synthetic"), lambda: log.cursor().execute(bare).fetchnumpy()], 9
+    )
+    mdp, values = synthetic_process(log), np.random.default_rng(1).random(N_STATES)
+    sweep, product = interleaved([lambda: mdp.backup(values, 0.99).max(axis=0), lambda: mdp.successors @ values], 101)
+    size = f"{N_ROWS:,} rows, {N_STATES:,} states x {N_ACTIONS} actions"
+    return [
+        cost(f"aggregate {size}", ours, peer, "bare DuckDB GROUP BY", 1.2),
+        cost(f"one sweep over its {mdp.successors.nnz:,} edges", sweep, product, "bare SciPy CSR product", 1.5),
+    ]
+
+
+def synthetic_process(log: Log) -> TabularMDP:
+    """The counts of the million rows as a process."""
+    edges = aggregate(log, "FROM synthetic")
+    totals = np.zeros((N_STATES, N_ACTIONS))
+    np.add.at(totals, (edges.states, edges.actions), edges.counts)
+    rewards = np.zeros_like(totals)
+    np.add.at(rewards, (edges.states, edges.actions), edges.reward_sums)
+    return build_mdp(
+        N_STATES,
+        N_ACTIONS,
+        states=edges.states,
+        actions=edges.actions,
+        next_states=edges.next_states,
+        probabilities=edges.counts / totals[edges.states, edges.actions],
+        rewards=np.ascontiguousarray((rewards / np.maximum(totals, 1)).T),
+    )
+
+
+def solves_alike(dataset: Dataset) -> bool:
+    """Whether both ways of counting give the same edges."""
+    by_table, by_rows = aggregate(dataset.log, dataset.relation), aggregate_rows(dataset.transitions())
+    return len(by_table.counts) == len(by_rows.counts)
