@@ -12,7 +12,10 @@ UNDER_APP = "w:under_app"
 
 
 def choose_page() -> st.Page:
-    """Name the app, register the pages and return the one to draw."""
+    """Name the app, register the pages and return the one to draw.
+
+    Addresses equal the names of the files: on a server that nobody visited yet, Streamlit knows only those.
+    """
     icon = str(Path(__file__).parent / "icon.svg")
     st.set_page_config(page_title="Offline RL Explorer", page_icon=icon, layout="wide")
     return st.navigation(
@@ -21,7 +24,7 @@ def choose_page() -> st.Page:
             st.Page("pages/data.py", title="Data", icon=":material/database:", url_path="data"),
             st.Page("pages/coverage.py", title="Coverage", icon=":material/grid_on:", url_path="coverage"),
             st.Page("pages/train.py", title="Train", icon=":material/model_training:", url_path="train"),
-            st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q-values"),
+            st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q_values"),
             st.Page("pages/query.py", title="Query", icon=":material/terminal:", url_path="query"),
         ],
         position="top",

@@ -233,3 +233,11 @@ def test_everything_public_is_documented(path: Path) -> None:
     if path.read_text(encoding="utf-8").strip():
         assert ast.get_docstring(tree_of(path)), "the module itself"
     assert not list(undocumented(tree_of(path)))
+
+
+def test_the_address_of_a_page_is_the_name_of_its_file() -> None:
+    """On a fresh server Streamlit looks a deep link up among the files of ``pages/`` and else says "page not found"."""
+    navigation = (ROOT / "pages" / "_ui" / "navigation.py").read_text(encoding="utf-8")
+    addresses = dict(re.findall(r'st\.Page\("pages/(\w+)\.py".*url_path="([^"]+)"', navigation))
+    assert len(addresses) >= 5
+    assert all(file == address for file, address in addresses.items())

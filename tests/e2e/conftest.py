@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ def browser_path() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    """Address of a server of our own; what it printed is shown when it doesn't start."""
+@contextmanager
+def running_server() -> Iterator[str]:
+    """Address of a new server; what it printed is shown when it doesn't start."""
     browser_path()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -57,6 +58,20 @@ def server() -> Iterator[str]:
         process.terminate()
         process.wait(10)
         process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The server that most tests share."""
+    with running_server() as address:
+        yield address
+
+
+@pytest.fixture
+def fresh_server() -> Iterator[str]:
+    """A server that nobody has visited yet."""
+    with running_server() as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

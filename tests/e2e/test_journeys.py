@@ -88,7 +88,7 @@ SCREENS = {
 
 @pytest.mark.parametrize("page", SCREENS.values(), ids=list(SCREENS), indirect=True)
 def test_every_page_fits_every_screen(page):
-    for path in ("/", "/data", "/coverage", "/train", "/q-values", "/query"):
+    for path in ("/", "/data", "/coverage", "/train", "/q_values", "/query"):
         page.goto(f"{path}?edits=drop:mul:recollect")
         settle(page)
         assert not page.locator("[data-testid=stException]").count(), path
@@ -96,8 +96,19 @@ def test_every_page_fits_every_screen(page):
         assert width <= screen, f"{path} is wider than the screen"
 
 
+def test_the_first_visitor_of_a_server_may_come_by_a_deep_link(browser, fresh_server):
+    """Nobody has seen the first page yet; the link still opens its page, bar and all, and nothing says "not found"."""
+    page = browser.new_context(base_url=fresh_server).new_page()
+    page.goto("/q_values?edits=drop:mul:recollect")
+    page.get_by_role("heading", name="Q-values").wait_for()
+    page.locator(".st-key-bar").wait_for()
+    page.wait_for_timeout(1000)
+    assert not page.get_by_text("Page not found").count()
+    page.context.close()
+
+
 def test_a_deep_link_reproduces_the_page_for_a_new_visitor(page, browser, server):
-    page.goto("/q-values?edits=drop:mul:recollect&guess=-0.5&cell_state=mul: x, y known&cell_action=mul")
+    page.goto("/q_values?edits=drop:mul:recollect&guess=-0.5&cell_state=mul: x, y known&cell_action=mul")
     settle(page)
     page.get_by_text("0 rows.").wait_for()
     page.get_by_text("-0.5000").first.wait_for()
