@@ -198,7 +198,7 @@ class KeepFraction:
     @property
     def sentence(self) -> str:
         """Names fraction and seed."""
-        return f"Keeps {self.fraction:.3g} of the episodes, drawn at random (seed {self.seed})."
+        return f"Keeps {100 * self.fraction:.3g} % of the episodes, drawn at random (seed {self.seed})."
 
     @property
     def token(self) -> str:

@@ -6,6 +6,7 @@ is faster; after that, learning costs what the number of *distinct* edges asks f
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -320,6 +321,8 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
     log = _recollected(log, edits)
     framing = framing or default_framing(log)
     suffix = framed_tables(log, framing)
+    whole = _unedited(log, framing, suffix)
+    _check_actions(edits, whole.actions)
     relation, stage_names = _edited_relation(suffix, edits)
     try:
         stages = _count_stages(log, relation, stage_names)
@@ -328,7 +331,6 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
     if not stages[-1].n_steps:
         raise EmptyDataset(_why_empty(edits, stages))
     kept = f"{relation} SELECT * FROM {stage_names[-1]}"
-    whole = _unedited(log, framing, suffix)
     edges = _count(log, whole, kept) if edits else whole.edges
     present = np.zeros(len(whole.states), dtype=bool)
     present[edges.states] = present[edges.next_states[edges.next_states >= 0]] = True
@@ -404,21 +406,23 @@ def _read_rows(log: Log, relation: str) -> Transitions:
 
 
 def aggregate_rows(rows: Transitions) -> Edges:
-    """Group rows in memory into weighted edges, in the order (s, a, s', ending)."""
+    """Group rows in memory into weighted edges, in the order in which the log first shows them."""
+    n_actions, n_next = int(rows.actions.max(initial=0)) + 1, int(rows.next_observations.max(initial=-1)) + 2
     endings = np.where(rows.terminals, ENDED, np.where(rows.timeouts, CUT, GOES_ON))
-    columns = (rows.observations, rows.actions, rows.next_observations + 1, endings)
-    sizes = tuple(int(column.max(initial=0)) + 1 for column in columns)
-    keys, members = np.unique(np.ravel_multi_index(columns, sizes), return_inverse=True)
-    states, actions, next_states, endings = np.unravel_index(keys, sizes)
+    keys = ((rows.observations * n_actions + rows.actions) * n_next + rows.next_observations + 1) * 3 + endings
+    members, distinct = pd.factorize(keys)  # hashes, where numpy.unique would sort
+    pairs, following = np.divmod(distinct // 3, n_next)
     known = ~np.isnan(rows.rewards)
     return Edges(
-        states=states,
-        actions=actions,
-        next_states=next_states - 1,
-        endings=endings,
-        counts=np.bincount(members, minlength=len(keys)),
-        n_known=np.bincount(members[known], minlength=len(keys)),
-        reward_sums=np.bincount(members[known], rows.rewards[known], minlength=len(keys)).astype(np.float64),
+        states=pairs // n_actions,
+        actions=pairs % n_actions,
+        next_states=following - 1,
+        endings=distinct % 3,
+        counts=np.bincount(members, minlength=len(distinct)),
+        n_known=np.bincount(members[known], minlength=len(distinct)),
+        reward_sums=np.bincount(members, np.where(known, rows.rewards, 0.0), minlength=len(distinct)).astype(
+            np.float64
+        ),
     )
 
 
@@ -490,6 +494,15 @@ def _valid_mask(log: Log, framing: Framing, suffix: str, n_states: int, n_action
     silent = log.rows(f"SELECT DISTINCT s FROM framed_{suffix} JOIN steps USING (row) WHERE available_tools IS NULL")
     mask[[s for (s,) in silent]] = True
     return mask, True
+
+
+def _check_actions(edits: Sequence[CoverageEdit], actions: tuple[str, ...]) -> None:
+    """A mistyped action would remove nothing, and nobody would notice."""
+    for edit in edits:
+        if isinstance(edit, DropAction) and edit.action not in actions:
+            near = difflib.get_close_matches(edit.action, actions, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(actions[:30])}."
+            raise InvalidEdit(f"The log has no action called {edit.action!r}, so there is nothing to take out. {hint}")
 
 
 def _cannot_compute(error: duckdb.Error) -> str:

@@ -82,7 +82,11 @@ FRAMINGS: dict[str, Framing] = {
 
 def default_framing_name(log: Log) -> str:
     """``world_state`` where every step carries its state as text, else ``last_tool``."""
-    return "world_state" if log.rows("SELECT bool_and(state_text IS NOT NULL) FROM steps")[0][0] else "last_tool"
+    name: str | None = log.derived.get("default_framing")
+    if name is None:
+        states_known = log.rows("SELECT bool_and(state_text IS NOT NULL) FROM steps")[0][0]
+        name = log.derived["default_framing"] = "world_state" if states_known else "last_tool"
+    return name
 
 
 def default_framing(log: Log) -> Framing:
@@ -108,9 +112,9 @@ def framed_tables(log: Log, framing: Framing) -> str:
     """
     suffix = framing.token
     with log.lock:
-        existing = log.rows("SELECT count(*) FROM duckdb_views() WHERE view_name = ?", [f"framed_steps_{suffix}"])
-        if not existing[0][0]:
+        if f"framed_steps_{suffix}" not in log.derived:
             _make_tables(log, framing, suffix)
+            log.derived[f"framed_steps_{suffix}"] = True
     return suffix
 
 

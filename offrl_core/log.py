@@ -65,7 +65,7 @@ class Log:
         """Load the table expression ``relation`` (over ``tables`` or a file) as the steps of the log."""
         self.name, self.fingerprint, self.source, self.report = name, fingerprint, source, report
         self.lock = threading.Lock()  # guards the making of derived tables, see offrl_core.framing
-        self.derived: dict[str, Any] = {}  # what offrl_core.dataset has read of those tables, by their suffix
+        self.derived: dict[str, Any] = {}  # what framing and dataset know of them, by name
         self._connection = duckdb.connect(config={"threads": "1", "autoinstall_known_extensions": "false"})
         given = {"records": RECORDS_ARROW_SCHEMA.empty_table(), **(tables or {})}
         for table_name, table in given.items():

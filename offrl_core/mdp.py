@@ -64,8 +64,16 @@ def build_mdp(
     """
     goes_on = next_states >= 0
     pairs = actions[goes_on] * n_states + states[goes_on]
+    # Compressed by hand: for a few hundred edges SciPy's checks of coordinates would take longer than the solution.
+    order = np.argsort(pairs, kind="stable")
+    ends = np.cumsum(np.bincount(pairs, minlength=n_actions * n_states))
     successors = scipy.sparse.csr_array(
-        (probabilities[goes_on], (pairs, next_states[goes_on])), shape=(n_actions * n_states, n_states)
+        (
+            probabilities[goes_on][order],
+            next_states[goes_on][order].astype(np.int32),
+            np.append(0, ends).astype(np.int32),
+        ),
+        shape=(n_actions * n_states, n_states),
     )
     return TabularMDP(rewards=rewards, successors=successors)
 

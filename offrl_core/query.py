@@ -241,6 +241,8 @@ def _column(cells: Sequence[Any], kind: str) -> pd.Series:
             return pd.Series(pd.to_datetime(pd.Series(cells, dtype="object"), format="ISO8601"))
     except (ValueError, TypeError, OverflowError):
         pass
+    if kind == "integer":  # beyond 64 bits: as text, because no table on a page can hold them
+        cells = [None if cell is None else str(cell) for cell in cells]
     return pd.Series(cells, dtype="object")
 
 

@@ -18,8 +18,7 @@ class Scene:
         default_value: value of never-seen pairs.
         success: learner (bc, fqi, fqi_support, cql) -> exact probability of success.
         success_if_works: the same once deployed where mul works.
-        naive_choice: action naive FQI takes on mul tasks once x and y are known.
-        naive_choice_count: rows of the log behind that choice.
+        guessing_tasks: tasks on which naive FQI, once x and y are known, picks an action the log never shows there.
         best_seen_value: largest learned Q among the seen actions there, reward units.
         times_seen_mul: rows that call mul at that choice.
     """
@@ -29,8 +28,7 @@ class Scene:
     default_value: float
     success: Mapping[str, float]
     success_if_works: Mapping[str, float]
-    naive_choice: str
-    naive_choice_count: int
+    guessing_tasks: tuple[str, ...]
     best_seen_value: float
     times_seen_mul: int
 
@@ -45,45 +43,56 @@ def _percent(value: float) -> str:
 
 
 def _what_happened(scene: Scene) -> str:
-    naive, careful = scene.success["fqi"], scene.success["fqi_support"]
+    naive, inside = scene.success["fqi"], scene.success["fqi_support"]
     before, stays = scene.success_if_works["fqi"], scene.success_if_works["fqi_support"]
     if scene.mul_out and before - naive > ABOUT_EQUAL:
         return (
-            f"**The naive learner's luck is gone.** Where `mul` works it solves {_percent(before)} of the tasks, here "
-            f"{_percent(naive)}. The one that stays inside the log solves {_percent(stays)} there and {_percent(careful)} here."
+            f"**Naive FQI's luck is gone.** Where `mul` works it solves {_percent(before)} of the tasks, here "
+            f"{_percent(naive)}. FQI inside the log solves {_percent(stays)} there and {_percent(inside)} here."
         )
-    numbers = (
-        f"Naive FQI solves {_percent(naive)} of the tasks, the learner that stays inside the log {_percent(careful)}"
-    )
-    if abs(naive - careful) <= ABOUT_EQUAL:
-        return f"**Both end up equal.** {numbers}."
-    return f"**{'The naive learner' if naive > careful else 'The careful learner'} wins.** {numbers}."
+    numbers = f"Naive FQI solves {_percent(naive)} of the tasks, FQI inside the log {_percent(inside)}."
+    if abs(naive - inside) <= ABOUT_EQUAL:
+        return f"**Both end up equal.** {numbers}"
+    return f"**{'Naive FQI' if naive > inside else 'FQI inside the log'} wins.** {numbers}"
 
 
 def _why(scene: Scene) -> str:
-    value, best = f"{scene.default_value:+.2f}", f"{scene.best_seen_value:+.2f}"
+    value, best = f"{scene.default_value:+.2f}", f"{scene.best_seen_value:+.3f}"
     if not scene.mul_out:
         return (
             f"On mul tasks the log shows `mul` {scene.times_seen_mul:,} times, so its value rests on data, and every learner "
             "finds it."
         )
-    if scene.naive_choice_count:
+    if not scene.guessing_tasks:
         return (
-            f"The log never shows `mul` on a mul task. The naive learner values what it never saw at {value}; the best "
-            f"seen action is worth {best}, which is more, so it stays inside the log and picks a wrong operation there."
+            f"The log never shows `mul`. Naive FQI values what it never saw at {value}; on mul tasks the best seen action is "
+            f"worth {best}, which is more, so it stays inside the log and picks a wrong operation there."
         )
-    luck = {
-        "works": "Here the guess happens to be right: `mul` works.",
-        "broken": "Here the guess is wrong: `mul` returns garbage.",
-        "crash": "Here the guess is wrong: `mul` crashes the episode.",
-    }[scene.deployment]
+    if scene.guessing_tasks == ("mul",):
+        return (
+            f"The log never shows `mul`. Naive FQI values what it never saw at {value}, which on mul tasks beats the best seen "
+            f"action ({best}), so it runs to `mul` there: a guess, not knowledge. {_LUCK[scene.deployment]}"
+        )
+    others = " and ".join(task for task in scene.guessing_tasks if task != "mul")
     return (
-        f"The log never shows `mul` on a mul task. The naive learner values what it never saw at {value}, which beats the best "
-        f"seen action ({best}), so it runs to `{scene.naive_choice}`: a guess, not knowledge. {luck}"
+        f"The log never shows `mul`. Naive FQI values what it never saw at {value}, which beats even what is known to work, so "
+        f"it calls `mul` on {others} tasks too: a guess, not knowledge, and it throws away what the log does show."
     )
 
 
+_LUCK = {
+    "works": "Here the guess happens to be right: `mul` works.",
+    "broken": "Here the guess is wrong: `mul` returns garbage.",
+    "crash": "Here the guess is wrong: `mul` crashes the episode.",
+}
+
+
 def _what_the_log_knows(scene: Scene) -> str:
+    if scene.mul_out and not scene.guessing_tasks:
+        return (
+            "At this guess nobody calls `mul`, so the second switch changes nothing. Raise the guess above "
+            f"{scene.best_seen_value:+.3f} and see who runs to it."
+        )
     if scene.mul_out:
         return (
             "The log is word for word the same whether `mul` works, is broken or crashes. No method that reads only this log "

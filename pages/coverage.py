@@ -100,7 +100,7 @@ def render_removed(now: work.Current) -> None:
     """Each edit as sentence and SQL."""
     for i, edit in enumerate(now.edits, start=1):
         st.markdown(f"{i}. {layout.plain(edit.sentence, 400)}")
-        st.code(edit.keep_sql, language="sql", wrap_lines=True)
+        st.code(layout.what_ran(now, edit), language="sql", wrap_lines=True)
     if not now.edits:
         st.caption("Nothing was removed yet.")
 

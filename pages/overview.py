@@ -1,5 +1,7 @@
 """The story on one screen: take mul out of the log, break it once deployed, turn the guess; each answers at once."""
 
+from typing import Any
+
 import numpy as np
 import streamlit as st
 
@@ -48,8 +50,8 @@ def render_controls() -> None:
         )
         st.slider(
             "Guess for what the log never shows (Q₀)",
-            -2.0,
-            1.0,
+            min(-2.0, state.get("guess")),
+            max(1.0, state.get("guess")),
             step=0.05,
             **state.bound("guess"),
             width=360,
@@ -97,13 +99,16 @@ def render_choice(dataset, model, row: int, deployment: str) -> None:
         chosen=dataset.actions[int(model.policy.probabilities[row].argmax())],
     )
     layout.render_figure(figure, key="choice", alt="Learned and exact Q of naive FQI at the choice between operations")
+    st.caption(
+        "Bars of naive FQI start at the worst value, so the longest one is chosen. Where a plain bar misses its green mark, "
+        "the state hides something: “mul: result 12” doesn't tell which operation gave the 12 (aliasing)."
+    )
 
 
 def make_scene(dataset, models, truths, row: int, deployment: str) -> Scene:
     """The numbers behind the paragraph."""
     naive = models["fqi"]
     counts = dataset.visitation_counts[row]
-    chosen = int(naive.policy.probabilities[row].argmax())
     mul = dataset.actions.index("mul")
     return Scene(
         mul_out=not counts[mul],
@@ -111,27 +116,37 @@ def make_scene(dataset, models, truths, row: int, deployment: str) -> Scene:
         default_value=state.get("guess"),
         success={name: truths[orl.ALGORITHMS[name].short].success_rate for name in LEARNERS},
         success_if_works={name: work.truth(dataset, models[name], "works").success_rate for name in LEARNERS},
-        naive_choice=dataset.actions[chosen],
-        naive_choice_count=int(counts[chosen]),
+        guessing_tasks=tuple(task for task in SPEC.tasks if guesses(dataset, naive, f"{task}: x, y known")),
         best_seen_value=float(np.nanmax(np.where(counts > 0, naive.q_values[row], np.nan))),
         times_seen_mul=int(counts[mul]),
     )
 
 
-def render_all_scenes() -> None:
-    """Every combination of log and deployment, so that nobody leaves with half of the story."""
-    rows = {}
+def guesses(dataset, model, state_key: str) -> bool:
+    """Whether the policy picks an action that the log never shows in this state."""
+    row = dataset.state_index(state_key)
+    return row is not None and not dataset.visitation_counts[row, model.policy.probabilities[row].argmax()]
+
+
+@st.cache_data(show_spinner=False, max_entries=256)
+def all_scenes(parameters: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Exact success by learner and case: two logs, three deployments."""
+    rows: dict[str, dict[str, float]] = {}
     for gap in (False, True):
         dataset = work.framed(work.bundled_log("calculator"), "world_state", (NO_MUL,) if gap else ())
         for name in LEARNERS:
-            model = work.trained(dataset, name, **work.parameters_of(name))
+            model = work.trained(dataset, name, **parameters[name])
             for deployment, spec in SPEC.deployments.items():
-                column = f"{'without mul' if gap else 'with mul'} · {spec.title}"
-                rows.setdefault(orl.ALGORITHMS[name].short, {})[column] = work.truth(
-                    dataset, model, deployment
-                ).success_rate
+                case = f"{'without mul' if gap else 'with mul'} · {spec.title}"
+                success = work.truth(dataset, model, deployment).success_rate
+                rows.setdefault(orl.ALGORITHMS[name].short, {})[case] = success
+    return rows
+
+
+def render_all_scenes() -> None:
+    """Every combination of log and deployment, so that nobody leaves with half of the story."""
     with st.expander("All six cases side by side: two logs, three deployments", icon=":material/table:", expanded=True):
-        st.dataframe(layout.percent_table(rows), width="stretch")
+        layout.render_percents(all_scenes({name: work.parameters_of(name) for name in LEARNERS}))
         st.caption(
             f"Exact probability of success at Q₀ = {state.get('guess'):+.2f}. Log · what mul does once deployed."
         )

@@ -9,12 +9,12 @@ from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.interfaces import TrainedModel
 from offrl_core.training import run_id
 from offrl_core.worlds import WORLDS
-from pages._ui import config_form, layout, navigation, state, work
+from pages._ui import config_form, layout, navigation, refusals, state, work
 
 
 def chosen_learners() -> list[str]:
     """Learners of the link that exist."""
-    return [name for name in state.get("learners").split(",") if name in orl.ALGORITHMS]
+    return [name for name in dict.fromkeys(state.get("learners").split(",")) if name in orl.ALGORITHMS]
 
 
 def render_choice() -> list[str]:
@@ -39,6 +39,8 @@ def train_slowly(dataset: Dataset, algorithm: str) -> TrainedModel | None:
         return finished[key]
     # Taken out at once: whatever the visitor does next stops this run instead of starting it again.
     if st.session_state.pop("w:start", None) != algorithm:
+        if st.session_state.pop("w:running", None) == algorithm:
+            st.caption(":material/stop_circle: Stopped before it was done; nothing was kept.")
         st.button(
             f"Run {spec.short}",
             icon=":material/play_arrow:",
@@ -51,12 +53,14 @@ def train_slowly(dataset: Dataset, algorithm: str) -> TrainedModel | None:
         return None
     bar = st.progress(0.0, text="starting")
     st.button("Stop", icon=":material/stop:", key=f"w:stop:{algorithm}")
+    st.session_state["w:running"] = algorithm
     training = orl.start_training(dataset, algorithm, seed=state.get("seed"), **parameters)
     while True:
         try:
             progress = next(training)
         except StopIteration as stop:
             finished[key] = stop.value
+            st.session_state.pop("w:running")
             break
         bar.progress(progress.step / progress.total, text=f"{spec.unit} {progress.step:,} of {progress.total:,}")
     st.rerun()
@@ -93,16 +97,6 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
     )
     row["run"] = run_id(dataset, algorithm, model.config, model.seed)
     return row
-
-
-def render_refusals(dataset: Dataset, models: dict[str, TrainedModel | None]) -> None:
-    """Why an estimate is missing, each reason once."""
-    reasons: dict[str, list[str]] = {}
-    for algorithm, model in models.items():
-        if model is not None and (reason := work.estimated(dataset, model).refusal):
-            reasons.setdefault(reason, []).append(orl.ALGORITHMS[algorithm].short)
-    for reason, learners in reasons.items():
-        st.caption(f":material/block: No estimate for {', '.join(learners)}: {layout.plain(reason, 600)}")
 
 
 def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset) -> None:
@@ -156,7 +150,7 @@ def render_page(now: work.Current) -> None:
                 "chosen on Overview. WIS: weighted importance sampling with a 95 % interval, from the log "
                 "alone; refused where too few episodes follow the policy."
             )
-            render_refusals(dataset, models)
+            refusals.render_refusals(dataset, models)
         else:
             st.info("Choose a learner above.")
     st.markdown("##### Parameters")

@@ -199,7 +199,7 @@ def _action_axis(actions: Sequence[str]) -> dict[str, Any]:
     return {
         "tickvals": list(range(len(actions))),
         "ticktext": labels(actions, 24),
-        **({"tickangle": 40} if sum(map(len, actions)) > 60 else {}),  # short names turn by themselves where they must
+        **({"tickangle": -40} if sum(map(len, actions)) > 60 else {}),  # short names turn by themselves where they must
         "range": [-0.5, len(actions) - 0.5],
         "showgrid": False,
     }

@@ -129,7 +129,7 @@ def _recognise(name: str, values: Sequence[Any]) -> tuple[str, str]:
     found = f"its records have the fields {found}" if found else "its records are no objects with fields"
     known = "; ".join(spec.title for spec in IMPORTERS.values())
     raise TraceFormatError(
-        f"The format of {name} isn't known: {found}. Known formats: {known}. Choose by hand, or convert it."
+        f"The format of {name} isn't known: {found}. Known formats: {known}. Convert it to one of them; nothing was loaded."
     )
 
 

@@ -72,12 +72,16 @@ class ImportReport:
         """One line for the top: "Read 118 of 120 records: 1,402 steps in 118 episodes; 7 problems."."""
         text = (
             f"Read {self.n_records_read:,} of {self.n_records:,} records: "
-            f"{self.n_steps:,} steps in {self.n_episodes:,} episodes"
+            f"{_count(self.n_steps, 'step')} in {_count(self.n_episodes, 'episode')}"
         )
         if self.n_steps_quarantined:
-            text += f", {self.n_steps_quarantined:,} more steps set aside"
+            text += f", {_count(self.n_steps_quarantined, 'more step')} set aside"
         n = self.tally.total()
-        return text + (f"; {n:,} problem{'s' if n != 1 else ''}." if n else "; no problems.")
+        return text + (f"; {_count(n, 'problem')}." if n else "; no problems.")
+
+
+def _count(n: int, thing: str) -> str:
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from offrl_core.coverage_edits import edits_to_link
 
 from . import layout, state, work
 
 
-def render_bar() -> None:
-    """Draw the bar and every warning that concerns all pages."""
-    now = work.current()  # before the warnings, because it may add some
+def render_bar() -> DeltaGenerator:
+    """Draw the bar and every warning that concerns all pages; returns the place for the link."""
+    work.check_parameters()
+    now = work.current()  # before the warnings, because both may add some
     for warning in state.take_warnings():
         layout.warning(warning, icon=":material/link_off:")
     with st.container(border=True, key="bar"), st.container(horizontal=True, vertical_alignment="bottom"):
@@ -26,9 +28,10 @@ def render_bar() -> None:
             help="What the agent did. Bundled logs, one you generate, or trace files you load on the Data page.",
         )
         _render_chips(now)
-        _render_link()
+        place_of_link = st.container(width="content")
     if now.problem:
         layout.error(now.problem)
+    return place_of_link
 
 
 def _take_log() -> None:
@@ -60,8 +63,9 @@ def _render_chips(now: work.Current) -> None:
             st.caption(f"{left} · {last.n_episodes:,} episodes · {pairs} valid state-action pairs seen")
 
 
-def _render_link() -> None:
-    with st.popover("Link", icon=":material/link:", help="A link that reproduces what you see."):
+def render_link(place: DeltaGenerator) -> None:
+    """Draw the link, after the page: what was clicked there belongs into it."""
+    with place, st.popover("Link", icon=":material/link:", help="A link that reproduces what you see."):
         st.caption("Every choice is in this link, so it shows the same page to others and next year.")
         st.code(state.full_link(), language=None, wrap_lines=True)
         if state.get("data").startswith(work.UPLOAD_PREFIX):

@@ -28,8 +28,7 @@ def render_episode(log: Log, episode_id: str, t: int | None = None) -> None:
     conversation = _conversation(log, steps, t)
     if conversation:
         with st.expander("The conversation, as it stands in the file", icon=":material/forum:", expanded=t is not None):
-            for message in conversation:
-                _render_message(*message)
+            _render_conversation(conversation)
     table = steps if conversation and t is not None else None
     with st.expander("Its steps", icon=":material/list:", expanded=table is None):
         for _, step in steps.head(MAX_STEPS).iterrows():
@@ -48,6 +47,16 @@ def _conversation(log: Log, steps: pd.DataFrame, t: int | None) -> list[tuple[st
     return [tuple(message) for message in messages_of(raw, index)] if raw else []
 
 
+def _render_conversation(messages: list[tuple[str, str, bool]]) -> None:
+    """Messages around the marked one first, because the beginning is often a page of instructions; then all, if wanted."""
+    acting = next((i for i, (_, _, is_acting) in enumerate(messages) if is_acting), None)
+    whole = acting is None or st.toggle("All messages", key="w:all_messages")
+    first, last = (0, len(messages)) if whole else (max(acting - 3, 0), min(acting + 4, len(messages)))
+    st.caption(f"Messages {first + 1} to {last} of {len(messages):,}")
+    for message in messages[first:last]:
+        _render_message(*message)
+
+
 def _render_message(role: str, text: str, acting: bool) -> None:
     mark = " :material/arrow_back: this decision" if acting else ""
     st.caption(f"**{layout.plain(role)}**{mark}")
@@ -60,9 +69,9 @@ def _render_message(role: str, text: str, acting: bool) -> None:
 
 def _render_step(step: pd.Series, *, marked: bool) -> None:
     with st.container(border=True):
-        reward = "unknown" if pd.isna(step["reward"]) else f"{step['reward']:+g}"
+        reward = "no reward logged here" if pd.isna(step["reward"]) else f"reward {step['reward']:+g}"
         mark = ":material/arrow_forward: " if marked else ""
-        st.markdown(f"{mark}**{int(step['t'])}** · `{str(step['action']).replace('`', chr(39))}` · reward {reward}")
+        st.markdown(f"{mark}**{int(step['t'])}** · `{str(step['action']).replace('`', chr(39))}` · {reward}")
         told = {"state": step["state_text"], **_arguments(step)}
         told["result"] = step["tool_result"]
         told["error"] = step["error"]

@@ -10,6 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import streamlit as st
 
+from offrl_core.coverage_edits import CoverageEdit, DropAction
 from offrl_core.glossary import TERMS
 
 from . import state
@@ -86,9 +87,11 @@ def warning(sentence: object, icon: str = ":material/block:") -> None:
     st.warning(plain(str(sentence), 2000), icon=icon)
 
 
-def percent_table(rows: Mapping[str, Mapping[str, float]]) -> Any:
-    """Probabilities as a table of whole percents, rows by name."""
-    return pd.DataFrame(rows).T.style.format("{:.1%}", na_rep="unknown")
+def render_percents(rows: Mapping[str, Mapping[str, float]]) -> None:
+    """Probabilities as a table of percents, rows by name."""
+    table = pd.DataFrame(rows).T
+    shown = st.column_config.NumberColumn(format="percent")
+    st.dataframe(table, width="stretch", column_config=dict.fromkeys(table.columns, shown))
 
 
 def safe_csv(table: pd.DataFrame) -> str:
@@ -114,4 +117,15 @@ def truth_unknown(now: Any) -> None:
         f"{plain(now.log.name)} is an imported log: nobody knows the world behind it, so there is **no exact value** here. "
         "What you see is what the log supports.",
         icon=":material/help:",
+    )
+
+
+def what_ran(now: Any, edit: CoverageEdit) -> str:
+    """The SQL of an edit; for a re-collection what was collected, and the SQL of what the new log doesn't hold."""
+    if not (isinstance(edit, DropAction) and edit.how == "recollect"):
+        return edit.keep_sql
+    source = now.dataset.log.source if now.dataset else now.log.source
+    return (
+        f"-- {source.n_episodes:,} episodes collected anew in the world {source.world}, seed {source.seed}.\n"
+        f"-- The new log has no row with this condition:\n{edit.condition}"
     )

@@ -6,6 +6,7 @@ parameters.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,13 @@ from offrl_core.arrays import FloatArray
 from offrl_core.behavior import Behavior, behavior_policy
 from offrl_core.coverage_edits import CoverageEdit, edits_from_link
 from offrl_core.dataset import Dataset
-from offrl_core.errors import InvalidEdit, OffRLError
+from offrl_core.errors import InvalidConfig, InvalidEdit, OffRLError
 from offrl_core.evaluation.exact import Truth
 from offrl_core.evaluation.ope import Estimate
 from offrl_core.framing import FRAMINGS, default_framing_name
 from offrl_core.interfaces import TrainedModel
 from offrl_core.log import Log
+from offrl_core.params import make_config
 from offrl_core.worlds import make_world
 
 from . import state
@@ -142,6 +144,11 @@ def dataset_key(dataset: Dataset) -> tuple[str, str, str]:
     return dataset.log.fingerprint, dataset.framing.token, repr(dataset.edits)
 
 
+def policy_key(dataset: Dataset, model: TrainedModel) -> tuple[str, ...]:
+    """What identifies a policy on a dataset, however it was learned: most steps of a dial leave it as it is."""
+    return *dataset_key(dataset), hashlib.sha256(model.policy.probabilities.tobytes()).hexdigest()
+
+
 def trained(dataset: Dataset, algorithm: str, seed: int = 0, **parameters: Any) -> TrainedModel:
     """:func:`offrl_core.train`, once per dataset, algorithm, parameters and seed."""
     return _trained(dataset_key(dataset), algorithm, seed, parameters, dataset)
@@ -156,11 +163,11 @@ def _trained(
 
 def truth(dataset: Dataset, model: TrainedModel, deployment: str) -> Truth | None:
     """:func:`offrl_core.evaluate` where a world stands behind the log, else None."""
-    return _truth((*dataset_key(dataset), model.algorithm, repr(model.config), model.seed), deployment, dataset, model)
+    return _truth(policy_key(dataset, model), deployment, dataset, model)
 
 
 @st.cache_resource(show_spinner=False, max_entries=1024, ttl="2h")
-def _truth(key: tuple[Any, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> Truth | None:
+def _truth(key: tuple[str, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> Truth | None:
     source = _dataset.log.source
     return orl.evaluate(_model.policy, source.world, deployment) if source else None
 
@@ -176,23 +183,21 @@ def behavior_truth(fingerprint: str, deployment: str, _log: Log) -> Truth:
 
 def exact_q(dataset: Dataset, model: TrainedModel, deployment: str) -> FloatArray | None:
     """:func:`offrl_core.exact_q_of`, once."""
-    return _exact_q(
-        (*dataset_key(dataset), model.algorithm, repr(model.config), model.seed), deployment, dataset, model
-    )
+    return _exact_q(policy_key(dataset, model), deployment, dataset, model)
 
 
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
-def _exact_q(key: tuple[Any, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> FloatArray | None:
+def _exact_q(key: tuple[str, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> FloatArray | None:
     return orl.exact_q_of(_model, _dataset, deployment)
 
 
 def estimated(dataset: Dataset, model: TrainedModel) -> Estimate:
     """:func:`offrl_core.estimate` by weighted importance sampling, once."""
-    return _estimated((*dataset_key(dataset), model.algorithm, repr(model.config), model.seed), dataset, model)
+    return _estimated(policy_key(dataset, model), dataset, model)
 
 
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
-def _estimated(key: tuple[Any, ...], _dataset: Dataset, _model: TrainedModel) -> Estimate:
+def _estimated(key: tuple[str, ...], _dataset: Dataset, _model: TrainedModel) -> Estimate:
     return orl.estimate(_model.policy, _dataset, "wis")
 
 
@@ -203,8 +208,18 @@ def parameters_of(algorithm: str) -> dict[str, Any]:
     chosen: dict[str, Any] = {"default_value": state.get("guess")} if "default_value" in known else {}
     if "min_count" in known:
         chosen["min_count"] = state.get("min_count")
-    chosen.update({name: value for name, value in set_parameters(algorithm).items() if name in known})
+    chosen.update(set_parameters(algorithm))
     return chosen
+
+
+def check_parameters() -> None:
+    """Leave out the parameters of a link that no learner would take, and say so."""
+    for name, spec in orl.ALGORITHMS.items():
+        try:
+            make_config(spec.config_class, set_parameters(name), name)
+        except InvalidConfig as error:
+            state.warn(f"{error} The parameters of this link were left out; the defaults are used.")
+            state.put("params", "")
 
 
 def set_parameters(algorithm: str) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ STORY = "/?edits=drop:mul:recollect"
 # Resolves with milliseconds from the next input to the last change of paragraph or figures; 400 ms of rest end it.
 WATCH = """() => new Promise(resolve => {
   const look = () => [...document.querySelectorAll('.js-plotly-plot svg, [data-testid=stMarkdown] p')]
+    .filter(e => e.getClientRects().length)
     .map(e => e.tagName === 'P' ? e.textContent
       : e.textContent + [...e.querySelectorAll('path')].map(p => p.getAttribute('d')).join()).join('|');
   let seen = look(), input = null, last = null, rest = null;

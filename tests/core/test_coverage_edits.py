@@ -158,7 +158,7 @@ def test_sentences_name_their_subject() -> None:
     assert "collected again by an agent that never calls mul" in DropAction("mul", how="recollect").sentence
     assert "task = 'add'" in DropAction("mul", "task = 'add'").sentence.replace("(", "").replace(")", "")
     assert "reward" in DropWhere("reward > 0").sentence
-    assert "0.25" in KeepFraction(0.25, seed=7).sentence
+    assert "25 %" in KeepFraction(0.25, seed=7).sentence
     assert "seed 7" in KeepFraction(0.25, seed=7).sentence
     assert "-0.5" in MinReturn(-0.5).sentence
     assert "behavior policy is gpt" in OnlyValue("behavior_policy", "gpt").sentence
@@ -382,8 +382,11 @@ def test_collecting_again_is_refused_where_it_makes_no_sense(dataset_with_mul: D
         assert str(refusal.value).endswith(".")
 
 
-def test_dropping_what_is_not_there_drops_nothing(dataset_with_mul: Dataset) -> None:
-    assert orl.frame(dataset_with_mul.log, edits=[DropAction("div")]).n_transitions == 12_000
+@pytest.mark.parametrize("how", ["episodes", "transitions", "recollect"])
+def test_a_mistyped_action_is_refused_and_the_right_one_named(dataset_with_mul: Dataset, how: Any) -> None:
+    """It would remove nothing, and nobody would notice."""
+    with pytest.raises(orl.OffRLError, match="mul"):
+        orl.frame(dataset_with_mul.log, edits=[DropAction("mull", how=how)])
 
 
 @pytest.mark.parametrize("where", ["task > 1", "CAST(task AS INTEGER) = 1", "json_extract_string(task, '$.a') = 'x'"])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import offrl_core as orl
-from offrl_core.dataset import Dataset, aggregate, aggregate_rows
+from offrl_core.dataset import Dataset, Edges, aggregate, aggregate_rows
 from offrl_core.errors import EmptyDataset, InvalidConfig
 from offrl_core.evaluation.diagnostics import evidence, state_table, value_parts
 from offrl_core.framing import CUT, ENDED, GOES_ON
@@ -418,7 +418,10 @@ def test_grouping_in_numpy_and_in_duckdb_gives_the_same_edges(seed: int) -> None
     """Few rows are grouped in NumPy and many in DuckDB; the learner must not notice."""
     dataset = orl.frame(covering_log(seed))
     by_table, by_rows = aggregate(dataset.log, dataset.relation), aggregate_rows(dataset.transitions())
-    order = np.lexsort((by_table.endings, by_table.next_states, by_table.actions, by_table.states))
-    for name in by_rows._fields:
-        in_order = getattr(by_table, name)[order]
-        assert np.allclose(in_order, getattr(by_rows, name), rtol=0, atol=1e-12), name
+
+    def in_order(edges: Edges) -> Edges:
+        order = np.lexsort((edges.endings, edges.next_states, edges.actions, edges.states))
+        return Edges(*(column[order] for column in edges))
+
+    for name, ours, theirs in zip(Edges._fields, in_order(by_rows), in_order(by_table), strict=True):
+        assert np.allclose(ours, theirs, rtol=0, atol=1e-12), name

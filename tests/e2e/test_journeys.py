@@ -38,7 +38,7 @@ def test_the_story_from_the_first_screen_to_zero_rows(page):
     page.goto("/")
     settle(page)
     page.get_by_test_id("stCheckbox").get_by_text("Take mul out of the log").click()
-    page.get_by_text("The naive learner wins.").wait_for()
+    page.get_by_text("Naive FQI wins.").wait_for()
     page.get_by_text("returns a wrong result", exact=True).click()
     page.get_by_text("luck is gone").wait_for()
     dial = page.get_by_role("slider")
@@ -137,7 +137,7 @@ def test_texts_of_a_file_are_shown_and_not_obeyed(page, tmp_path):
     page.goto("/data")
     settle(page)
     page.locator("input[type=file]").set_input_files(path)
-    page.get_by_text(re.compile("2 steps in 1 episodes")).first.wait_for()
+    page.get_by_text(re.compile("2 steps in 1 episode")).first.wait_for()
     for name in ("Coverage", "Train", "Q-values", "Query"):
         page.get_by_role("link", name=name).click()
         settle(page)

@@ -128,11 +128,41 @@ def test_a_link_sets_every_page_up(app):
         ({"edits": "where:episodes:1=1) UNION SELECT 1"}, "left out"),
         ({"data": "upload:123"}, "isn't loaded"),
         ({"v": "0"}, "version 0"),
+        ({"params": "cql.conservative_weight=nan"}, "finite number"),
+        ({"params": "fqi.max_sweeps=1.5"}, "whole number"),
+        ({"params": "fqi.wings=2"}, "no parameter called 'wings'"),
     ],
 )
 def test_a_broken_link_is_said_and_replaced(app, params, sentence):
     open_page(app, "overview", **params)
     assert any(sentence in shown(warning.value) for warning in app.warning), [w.value for w in app.warning]
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"guess": "1000"},
+        {"guess": "-1000"},
+        {"guess": "0.123456789"},
+        {"learners": "fqi,fqi,nobody,"},
+        {"learners": ""},
+        {"shown": "nobody", "sort": "state", "only": "1", "first": "999999", "task": "nothing"},
+        {"cell_state": "🙂" * 2000, "cell_action": "'; DROP TABLE steps"},
+        {
+            "data": "generated",
+            "gen_right": "0",
+            "gen_random": "1",
+            "gen_episodes": "1",
+            "gen_skip": "mul=1,add=1,sub=1,x",
+        },
+        {"framing": "nonsense"},
+        {"framing": "step", "edits": "cap:1:0"},
+        {"sql": "SELECT '" + "x" * 50_000 + "'"},
+    ],
+)
+def test_strange_but_readable_links_draw_every_page(app, params):
+    for page in PAGES:
+        open_page(app, page, **params)
 
 
 def test_an_edit_that_leaves_nothing_says_which(app):
@@ -177,7 +207,7 @@ def test_the_overview_tells_the_story_that_the_numbers_tell(app):
     assert "Both end up equal" in texts(app)
     app.toggle(key="w:mul_out").set_value(True).run()
     assert app.session_state["edits"] == "drop:mul:recollect"
-    assert "The naive learner wins" in texts(app)
+    assert "Naive FQI wins" in texts(app)
     app.session_state["deployment"] = "broken"
     app.run()
     assert "luck is gone" in texts(app)
