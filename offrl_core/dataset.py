@@ -263,6 +263,23 @@ class Dataset:
         )[0]
         return rate, known
 
+    def start_counts(self) -> IntArray:
+        """(S,) how many kept episodes begin in each state."""
+        found = self.log.rows(
+            "SELECT s, count(*) FROM (SELECT s, row_number() OVER (PARTITION BY episode_id ORDER BY t) AS place "
+            f"FROM ({self.relation})) WHERE place = 1 GROUP BY s"
+        )
+        counts = np.zeros(self.n_states, dtype=np.int64)
+        counts[self._own_codes(np.array([code for code, _ in found]))] = [n for _, n in found]
+        return counts
+
+    def mean_return(self) -> float | None:
+        """Mean undiscounted return of the kept episodes whose rewards are all known; None where none is."""
+        rows = self.log.rows(
+            f"SELECT avg(r) FROM (SELECT any_value(episode_return) AS r FROM ({self.relation}) GROUP BY episode_id)"
+        )
+        return None if rows[0][0] is None else float(rows[0][0])
+
     def tasks(self) -> list[str]:
         """Tasks of the kept rows, sorted; unknown ones left out."""
         found = self.log.rows(

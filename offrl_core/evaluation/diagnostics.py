@@ -103,6 +103,15 @@ def band_means(
     return means, shares
 
 
+def promised_return(dataset: Dataset, model: TrainedModel) -> float | None:
+    """Learned value of the policy where the episodes of the log begin (discounted); None for learners without values."""
+    if model.q_values is None:
+        return None
+    starts = dataset.start_counts()
+    values = model.q_values[np.arange(dataset.n_states), model.policy.probabilities.argmax(axis=1)]
+    return float((starts * np.where(starts > 0, values, 0.0)).sum() / starts.sum())
+
+
 class ValuePart(NamedTuple):
     """One successor of a pair: how likely, what it is worth, and what that worth rests on."""
 

@@ -5,7 +5,14 @@ import pandas as pd
 import pytest
 
 import offrl_core as orl
-from offrl_core.evaluation.diagnostics import band_means, evidence, sort_order, state_table, value_parts
+from offrl_core.evaluation.diagnostics import (
+    band_means,
+    evidence,
+    promised_return,
+    sort_order,
+    state_table,
+    value_parts,
+)
 
 CHOICE = "mul: x, y known"
 
@@ -93,3 +100,15 @@ def test_bands_are_means_over_their_states():
     means, shares = band_means([np.array([0, 1]), np.array([2])], q_values, valid, supported)
     pd.testing.assert_frame_equal(pd.DataFrame(means), pd.DataFrame([[2.0, 5.0], [7.0, np.nan]]))
     assert shares.tolist() == [[0.5, 0.0], [0.0, 0.0]]
+
+
+def test_the_promise_is_the_value_at_the_starts_and_the_log_keeps_its_own(dataset_with_mul):
+    model = orl.train(dataset_with_mul, "fqi")
+    starts = {task: dataset_with_mul.state_index(f"{task}: start") for task in ("add", "sub", "mul")}
+    counts = dataset_with_mul.start_counts()
+    assert counts.sum() == 3000 == sum(counts[row] for row in starts.values())
+    expected = sum(counts[row] * np.nanmax(model.q_values[row]) for row in starts.values()) / 3000
+    assert promised_return(dataset_with_mul, model) == pytest.approx(expected)
+    assert promised_return(dataset_with_mul, orl.train(dataset_with_mul, "bc")) is None
+    success, _ = dataset_with_mul.success_rate()
+    assert dataset_with_mul.mean_return() == pytest.approx(success * 0.92 - (1 - success) * 1.08)
