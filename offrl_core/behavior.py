@@ -56,6 +56,14 @@ class Behavior:
     )
     avoid: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Check that every dial is a probability."""
+        dials = {"right_probability": self.right_probability, "random_probability": self.random_probability}
+        dials |= {f"avoid[{a!r}][{task!r}]": p for a, by_task in self.avoid.items() for task, p in by_task.items()}
+        for name, value in dials.items():
+            if not 0 <= value <= 1:
+                raise InvalidConfig(f"{name} is {value!r}; it must be a probability between 0 and 1.")
+
     def without(self, action: str, tasks: tuple[str, ...] = ("*",), probability: float = 1.0) -> Behavior:
         """The same behavior, leaving out ``action`` on the given tasks."""
         avoid = {name: dict(by_task) for name, by_task in self.avoid.items()}

@@ -45,15 +45,22 @@ def _loaded(text: str) -> Any:
 def _text(message: dict[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
-        content = "\n".join(part.get("text", "") if isinstance(part, dict) else str(part) for part in content)
+        content = "\n".join(_part_text(part) for part in content)
     lines = [str(content)] if content else []
     calls = message.get("tool_calls") or (
         [{"function": message["function_call"]}] if message.get("function_call") else []
     )
-    for call in calls:
+    for call in calls if isinstance(calls, list) else ():
         function = call.get("function", call) if isinstance(call, dict) else {}
+        function = function if isinstance(function, dict) else {}
         lines.append(f"→ {function.get('name')}({_shown(function.get('arguments'))})")
     return "\n".join(lines) or "(empty)"
+
+
+def _part_text(part: Any) -> str:
+    if not isinstance(part, dict):
+        return str(part)
+    return str(part.get("text") or f"({part.get('type', 'part')})")
 
 
 def _shown(arguments: Any) -> str:

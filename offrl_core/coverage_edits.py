@@ -385,14 +385,23 @@ def edits_to_link(edits: Sequence[CoverageEdit]) -> str:
     return ",".join(edit.token for edit in edits)
 
 
-MAX_EDITS = 40  # each is a stage of one query; thousands of them would stop the database, and the server with it
+MAX_EDITS = 8  # each is a stage of one query, whose planning grows with the fourth power of their number
+
+
+def check_number(n_edits: int) -> None:
+    """Refuse more edits than one query can carry.
+
+    Raises:
+        InvalidEdit: there are more than ``MAX_EDITS``.
+    """
+    if n_edits > MAX_EDITS:
+        raise InvalidEdit(
+            f"There are {n_edits:,} coverage edits; at most {MAX_EDITS} are applied at once. Take some out."
+        )
 
 
 def edits_from_link(text: str) -> tuple[CoverageEdit, ...]:
     """Inverse of :func:`edits_to_link`."""
     tokens = [token for token in text.split(",") if token]
-    if len(tokens) > MAX_EDITS:
-        raise InvalidEdit(
-            f"The link asks for {len(tokens):,} coverage edits; at most {MAX_EDITS} are applied. Take some out."
-        )
+    check_number(len(tokens))
     return tuple(parse_token(token) for token in tokens)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .arrays import BoolArray, FloatArray, IntArray
 from .behavior import Behavior, WorldSource, named_behavior
-from .coverage_edits import CoverageEdit, DropAction
+from .coverage_edits import CoverageEdit, DropAction, check_number
 from .errors import EmptyDataset, InvalidEdit
 from .framing import CUT, ENDED, FRAMED_COLUMNS, GOES_ON, Framing, default_framing, framed_tables
 from .log import Log, recollected
@@ -335,6 +335,7 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
         InvalidEdit: an edit asks to re-collect a log that no world made, or doesn't apply.
         EmptyDataset: the edits leave no step.
     """
+    check_number(len(edits))
     log = _recollected(log, edits)
     framing = framing or default_framing(log)
     suffix = framed_tables(log, framing)
@@ -436,10 +437,8 @@ def aggregate_rows(rows: Transitions) -> Edges:
         next_states=following - 1,
         endings=distinct % 3,
         counts=np.bincount(members, minlength=len(distinct)),
-        n_known=np.bincount(members[known], minlength=len(distinct)),
-        reward_sums=np.bincount(members, np.where(known, rows.rewards, 0.0), minlength=len(distinct)).astype(
-            np.float64
-        ),
+        n_known=np.bincount(members, known, minlength=len(distinct)).astype(np.int64),
+        reward_sums=np.bincount(members, np.where(known, rows.rewards, 0.0), minlength=len(distinct)).astype(float),
     )
 
 
@@ -559,7 +558,17 @@ def _collected_without(log: Log, source: WorldSource, edit: DropAction) -> Log:
     tasks = _tasks_where(log, edit.where) if edit.where else ("*",)
     behavior: Behavior = source.behavior.without(edit.action, tasks)
     new_source = replace(source, behavior=behavior, behavior_name=named_behavior(behavior)[0])
-    return recollected(new_source, name=f"{log.name}, collected again without {edit.action}")
+    new_log = recollected(new_source, name=f"{log.name}, collected again without {edit.action}")
+    still = new_log.rows(
+        "SELECT count(*) FROM steps WHERE action = ? AND (? OR list_contains(?, task))",
+        [edit.action, tasks == ("*",), list(tasks)],
+    )[0][0]
+    if still:
+        raise InvalidEdit(
+            f"No agent of {world.name} can do without {edit.action}: where it is the only valid action it is taken all the same "
+            f"({still:,} times in the new log). Drop the episodes or the steps instead."
+        )
+    return new_log
 
 
 def _tasks_where(log: Log, where: str) -> tuple[str, ...]:

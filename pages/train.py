@@ -116,7 +116,7 @@ def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset)
             )
             if model is not None:
                 guess = work.estimated(dataset, model)
-                st.caption(guess.refusal or " ".join(guess.warnings))
+                st.caption(layout.plain(guess.refusal or " ".join(guess.warnings), 600))
 
 
 def render_page(now: work.Current) -> None:
@@ -151,7 +151,7 @@ def render_page(now: work.Current) -> None:
                 "alone; refused where too few episodes follow the policy."
             )
             refusals.render_refusals(dataset, models)
-        else:
+        elif not chosen_learners():
             st.info("Choose a learner above.")
     st.markdown("##### Parameters")
     for algorithm in chosen_learners():

@@ -72,6 +72,7 @@ ESTIMATORS: dict[str, EstimatorSpec] = {
 }
 
 MIN_EFFECTIVE_SAMPLE_SIZE = 10
+MAX_WEIGHT = 1e100  # of an episode; squares of larger ones overflow
 MAX_SHARE_LEAVING = 0.05  # of the episodes; less may be missing from the log by chance, and the interval covers it
 
 
@@ -96,6 +97,8 @@ def estimate(
     if refusal:
         return _refused(estimator, refusal, 0.0)
     episodes = _episode_weights(policy, dataset)
+    if not (episodes.weights < MAX_WEIGHT).all():  # also false for infinite and undefined ones
+        return _refused(estimator, _BAD_PROPENSITIES, 0.0)
     total = float(episodes.weights.sum())
     size = total**2 / float((episodes.weights**2).sum()) if total > 0 else 0.0
     if size < MIN_EFFECTIVE_SAMPLE_SIZE:
@@ -133,6 +136,12 @@ def estimate(
         effective_sample_size=size,
         warnings=tuple(warnings),
     )
+
+
+_BAD_PROPENSITIES = (
+    "The behavior probabilities of the log can't be right: some are above 1 or so small that the weights overflow. "
+    "Check action_logprob; it must be the logarithm of the probability of the action."
+)
 
 
 def _precondition(dataset: Dataset) -> str:
@@ -194,7 +203,8 @@ def _episode_weights(policy: TabularPolicy, dataset: Dataset) -> _Episodes:
     chosen = _aligned(policy, dataset)[states, actions]
     estimated = bool(np.isnan(logprobs).any())
     behaved = dataset.behavior_probabilities[states, actions] if estimated else np.exp(logprobs)
-    with np.errstate(divide="ignore"):
+    behaved = np.where(behaved <= 1 + 1e-9, behaved, 0.0)  # an impossible probability makes an infinite weight: refused
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         weights = np.exp(np.bincount(episode, np.log(chosen) - np.log(behaved), minlength=len(episodes)))
     starts = np.searchsorted(episode, np.arange(len(episodes)))
     times = columns["t"][order].astype(np.int64)

@@ -22,6 +22,7 @@ from .theme import (
 )
 
 ROW_HEIGHT = 24
+BAND_HEIGHT = 7  # a click target must not be higher than its row, or it covers the neighbours
 MAX_TEXT_CELLS = 500  # beyond that, numbers in cells are unreadable and slow
 
 
@@ -156,7 +157,7 @@ def make_band_map(
         ]
         for r, title in enumerate(band_titles)
     ]
-    layout = house_layout(height=140 + 7 * len(band_titles))
+    layout = house_layout(height=140 + BAND_HEIGHT * len(band_titles))
     layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
     layout["yaxis"] |= {
         **_state_axis(band_titles),
@@ -164,7 +165,9 @@ def make_band_map(
         "title": "bands of states, in the chosen order",
     }
     heatmap = _heatmap(mean_q, VALUE_SCALE, -limit, limit)
-    return go.Figure([heatmap, *_marks(band_titles, actions, valid, unsupported_share <= 0.5, texts)], layout)
+    return go.Figure(
+        [heatmap, *_marks(band_titles, actions, valid, unsupported_share <= 0.5, texts, size=BAND_HEIGHT)], layout
+    )
 
 
 def _heatmap(values: FloatArray, scale: Any, low: float, high: float) -> dict[str, Any]:
@@ -263,6 +266,7 @@ def _marks(
     texts: list[list[str]],
     *,
     hatch: bool = True,
+    size: int = ROW_HEIGHT,
 ) -> list[dict[str, Any]]:
     """Hatching and click targets, the same for every map."""
     rows, columns = np.nonzero(valid & ~supported)
@@ -274,6 +278,6 @@ def _marks(
         rows.astype(np.int16),
         [[states[r], actions[c]] for r, c in pairs],
         [texts[r][c] for r, c in pairs],
-        size=ROW_HEIGHT,
+        size=size,
     )
     return [hatching, targets]

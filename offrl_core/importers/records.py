@@ -284,5 +284,5 @@ def _parquet_rows(name: str, data: bytes, report: ImportReport, tick: Progress) 
                 report.n_records += 1
                 yield Record(report.n_records, value, canonical_json(value))
             tick(report.n_records / file.metadata.num_rows)
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise TraceFormatError(f"{name} is Parquet, but damaged ({error}). Write it again.") from error

@@ -71,7 +71,7 @@ def _render_step(step: pd.Series, *, marked: bool) -> None:
     with st.container(border=True):
         reward = "no reward logged here" if pd.isna(step["reward"]) else f"reward {step['reward']:+g}"
         mark = ":material/arrow_forward: " if marked else ""
-        st.markdown(f"{mark}**{int(step['t'])}** · `{str(step['action']).replace('`', chr(39))}` · {reward}")
+        st.markdown(f"{mark}**{int(step['t'])}** · {layout.inline_code(str(step['action']))} · {reward}")
         told = {"state": step["state_text"], **_arguments(step)}
         told["result"] = step["tool_result"]
         told["error"] = step["error"]

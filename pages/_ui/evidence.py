@@ -33,7 +33,7 @@ def render_evidence(dataset: Dataset, model: TrainedModel | None, true_q: Any, m
         return
     column = dataset.actions.index(action)
     found = evidence(dataset, state_key, action)
-    st.markdown(f"#### `{_code(action)}` in `{_code(state_key)}`")
+    st.markdown(f"#### {layout.inline_code(action)} in {layout.inline_code(state_key)}")
     _render_numbers(found, dataset, model, true_q, row, column, min_count)
     left, right = st.columns(2, gap="large")
     with left:
@@ -43,10 +43,6 @@ def render_evidence(dataset: Dataset, model: TrainedModel | None, true_q: Any, m
         st.markdown("**The query**, to run or change on the page Query")
         st.code(found.sql, language="sql", wrap_lines=True)
     _render_rows(dataset, found)
-
-
-def _code(text: str) -> str:
-    return text.replace("`", "'").replace("\n", " ")
 
 
 def _render_numbers(

@@ -77,6 +77,12 @@ def plain(text: str, limit: int = 120) -> str:
     return _SIGNS.sub(r"\\\1", _ADDRESSES.sub("\u200b", text))
 
 
+def inline_code(text: str, limit: int = 120) -> str:
+    """A name from a file as inline code: on one line, so that nothing after a line break is read as Markdown."""
+    text = " ".join(text.replace("`", "'").split())
+    return f"`{text if len(text) <= limit else text[: limit - 1] + '…'}`" if text else "(empty)"
+
+
 def error(sentence: object) -> None:
     """What went wrong; the sentence may quote a file or a link, so it is shown as plain text."""
     st.error(plain(str(sentence), 2000), icon=":material/block:")

@@ -34,8 +34,8 @@ def render_report(now: work.Current) -> None:
 
 def render_problems(report: ImportReport) -> None:
     """Problems by kind, then one by one, and as a file."""
-    lost = sum(problem.lost for problem in report.problems)
-    title = f"{len(report.problems):,} problems: {lost:,} set aside, {len(report.problems) - lost:,} kept but flagged"
+    n, lost = report.tally.total(), report.n_lost
+    title = f"{n:,} problem{'' if n == 1 else 's'}: {lost:,} set aside, {n - lost:,} kept but flagged"
     with st.expander(title, icon=":material/report:", expanded=lost > 0):
         st.dataframe(
             pd.DataFrame(report.counts().items(), columns=["kind", "problems"]), hide_index=True, width="content"
@@ -55,7 +55,10 @@ def render_problems(report: ImportReport) -> None:
             ]
         )
         st.dataframe(table.head(MAX_PROBLEMS), hide_index=True)
-        if len(table) > MAX_PROBLEMS:
-            st.caption(f"The first {MAX_PROBLEMS:,} of {len(table):,}; the file has all.")
+        if n > min(len(table), MAX_PROBLEMS):
+            st.caption(
+                f"{min(len(table), MAX_PROBLEMS):,} of {n:,} shown; the file has {len(table):,}, at most 1,000 of each kind. "
+                "The counts above are complete."
+            )
         data = layout.safe_csv(table)
         st.download_button("Download the problems", data, "import_problems.csv", "text/csv", icon=":material/download:")

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 LINK_VERSION = "1"
+MAX_IN_ADDRESS = 4000  # characters of one field
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,9 @@ def forget_place() -> None:
 
 def write_link() -> None:
     """Write every field that differs from its default to the address bar."""
-    params = {name: str(get(name)) for name, field in FIELDS.items() if get(name) != field.default}
+    texts = {name: str(get(name)) for name, field in FIELDS.items() if get(name) != field.default}
+    # A very long text (a query, say) would make an address that no server takes; it stays in the session only.
+    params = {name: text for name, text in texts.items() if len(text) <= MAX_IN_ADDRESS}
     if st.query_params.to_dict() != params:
         st.query_params.from_dict(params)
 

@@ -87,7 +87,9 @@ class Current:
 def current() -> Current:
     """The log, edits and dataset that the session's fields ask for."""
     log, edits = chosen_log(), current_edits()
-    framing_name = state.get("framing") if state.get("framing") in FRAMINGS else default_framing_name(log)
+    # A world's truth belongs to the world's own states, so its logs have no other framing here.
+    chosen = state.get("framing") if log.source is None else ""
+    framing_name = chosen if chosen in FRAMINGS else default_framing_name(log)
     try:
         return Current(log, edits, framing_name, framed(log, framing_name, edits), "")
     except OffRLError as error:

@@ -30,3 +30,19 @@ def test_every_form_gives_the_same_messages(record):
 )
 def test_anything_else_is_no_conversation_and_no_crash(raw):
     assert messages_of(raw) == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": [{"type": "image", "text": None}]},
+        {"content": [None, 3, "x"]},
+        {"content": 3},
+        {"tool_calls": "x"},
+        {"tool_calls": [None, {"function": None}, {"function": {"name": 1, "arguments": [1]}}]},
+        {"role": None, "function_call": "f"},
+    ],
+)
+def test_odd_messages_are_shown_somehow_and_never_crash(message):
+    (shown,) = messages_of(json.dumps([message]))
+    assert isinstance(shown.text, str)

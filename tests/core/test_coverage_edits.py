@@ -406,3 +406,15 @@ def test_thousands_of_edits_in_a_link_are_refused_and_not_run():
     link = ",".join(f"where:episodes:t = {i}" for i in range(5000))
     with pytest.raises(orl.OffRLError, match="5,000 coverage edits"):
         edits_from_link(link)
+
+
+@pytest.mark.parametrize("action", ["lookup_x", "lookup_y", "final"])
+def test_an_action_no_agent_can_do_without_is_not_said_to_be_gone(log_with_mul, action):
+    """Where it is the only valid action it is taken all the same; the sentence would lie and episodes would be torn."""
+    with pytest.raises(orl.OffRLError, match="can do without"):
+        orl.frame(log_with_mul, edits=[DropAction(action, how="recollect")])
+
+
+def test_more_edits_than_one_query_carries_are_refused(log_with_mul):
+    with pytest.raises(orl.OffRLError, match="at most 8"):
+        orl.frame(log_with_mul, edits=[KeepFraction(1.0, seed) for seed in range(9)])

@@ -210,3 +210,18 @@ def test_a_policy_that_leaves_the_log_is_refused_and_not_judged_by_the_rest(log_
     assert "mul: x, y known" in guess.refusal
     inside = orl.estimate(orl.train(dataset, "fqi_support").policy, dataset, estimator)
     assert inside.value is not None
+
+
+@pytest.mark.parametrize("logprobs", [(-250.0, -250.0), (-1.0, -400.0), (5.0, 5.0)])
+@pytest.mark.parametrize("estimator", orl.ESTIMATORS)
+def test_impossible_behavior_probabilities_are_refused_and_never_become_nan(estimator: str, logprobs: tuple) -> None:
+    rows = [
+        {"episode_id": f"e{i}", "t": t, "action": "go", "state_text": "s", "reward": 1.0, "terminal": t == 1}
+        | {"action_logprob": logprobs[min(i, 1)]}
+        for i in range(40)
+        for t in range(2)
+    ]
+    dataset = orl.frame(make_log(rows))
+    guess = orl.estimate(orl.train(dataset, "bc").policy, dataset, estimator)
+    assert guess.value is None
+    assert guess.refusal

@@ -119,6 +119,7 @@ def test_texts_of_a_file_are_shown_and_not_obeyed(page, tmp_path):
     evil = (
         "![x](http://example.org/a.png) <img src='http://example.org/b.png'> [k](http://example.org) "
         "http://example.org www.example.org <script>window.hit=1</script>"
+        "\n\n# HEAD\n\n![y](http://example.org/c.png)\r\r[l](http://example.org)"
     )
     lines = [
         {

@@ -119,3 +119,12 @@ def test_bars_of_a_query_are_cut_and_say_so():
     figure = make_bars(pd.DataFrame({"name": [f"n{i}" for i in range(100)], "n": range(100)}), "name", "n")
     assert len(figure.data[0].y) == 60
     assert "first 60 of 100" in figure.layout.xaxis.title.text
+
+
+def test_a_click_target_is_never_higher_than_its_row():
+    """Else it covers the neighbour, and a click opens the wrong one."""
+    many = make_band_map([f"band {i}" for i in range(100)], ACTIONS, np.zeros((100, 3)), np.zeros((100, 3)))
+    few = q_maps()
+    for figure, rows in ((many, 100), (few, 2)):
+        (cells,) = trace(figure, "cells")
+        assert cells.marker.size * rows <= figure.layout.height
