@@ -76,7 +76,7 @@ def render_dials() -> None:
         st.selectbox("Leaves out the tool", ("add", "sub", "mul"), key=state.widget_key("gen_action"), **dials)
         skips = work.read_skips(state.get("gen_skip"))
         for task in WORLDS["calculator"].tasks:
-            st.session_state[f"w:skip_{task}"] = skips.get(task, 0.0)
+            state.set_widget(f"w:skip_{task}", skips.get(task, 0.0))
             st.slider(
                 f"…on {task} tasks, in this share of choices",
                 0.0,
@@ -96,7 +96,7 @@ def render_framing(now: work.Current) -> None:
     """What counts as state, action and reward."""
     if now.world:
         return
-    st.session_state["w:framing"] = now.framing_name
+    state.set_widget("w:framing", now.framing_name)
     st.selectbox(
         "Framing: what counts as a state",
         [name for name in FRAMINGS if name != "world_state"],

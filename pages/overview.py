@@ -34,7 +34,7 @@ def switch_mul() -> None:
 def render_controls() -> None:
     """Two switches and one dial."""
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large", key="story_controls"):
-        st.session_state["w:mul_out"] = mul_is_out()
+        state.set_widget("w:mul_out", mul_is_out())
         st.toggle(
             "**Take `mul` out of the log**",
             key="w:mul_out",

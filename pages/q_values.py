@@ -75,7 +75,7 @@ def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
                 **state.bound("task"),
                 width=260,
             )
-        st.session_state["w:only"] = bool(state.get("only"))
+        state.set_widget("w:only", bool(state.get("only")))
         st.checkbox(
             "Only unsupported choices",
             key="w:only",

@@ -19,7 +19,7 @@ def chosen_learners() -> list[str]:
 
 def render_choice() -> list[str]:
     """Which learners to train."""
-    st.session_state["w:learners"] = chosen_learners()
+    state.set_widget("w:learners", chosen_learners())
     st.multiselect(
         "Learners",
         list(orl.ALGORITHMS),

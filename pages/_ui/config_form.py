@@ -9,7 +9,7 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.params import Param, config_values, params_of
 
-from . import work
+from . import state, work
 
 
 def render_form(algorithm: str) -> None:
@@ -26,7 +26,7 @@ def _render_widget(algorithm: str, name: str, about: Param, value: Any) -> None:
     common = {"key": key, "help": about.tooltip, "on_change": _take, "args": (algorithm, name)}
     if about.choices:
         titles = dict(about.choices)
-        st.session_state[key] = value if value in titles else default
+        state.set_widget(key, value if value in titles else default)
         st.selectbox(about.caption, list(titles), format_func=titles.get, **common)
         return
     kind = int if isinstance(default, int) else float
@@ -34,7 +34,7 @@ def _render_widget(algorithm: str, name: str, about: Param, value: Any) -> None:
         number = min(max(kind(value), kind(about.low)), kind(about.high))
     except (TypeError, ValueError):
         number = default
-    st.session_state[key] = number
+    state.set_widget(key, number)
     step = kind(about.step or 1)
     decimals = None if kind is int else "%g"
     st.number_input(about.caption, kind(about.low), kind(about.high), step=step, format=decimals, **common)

@@ -99,8 +99,18 @@ def widget_key(name: str) -> str:
     Fields keep their value on pages where the widget isn't shown.
     """
     key = f"w:{name}"
-    st.session_state[key] = get(name)
+    set_widget(key, get(name))
     return key
+
+
+def set_widget(key: str, value: Any) -> None:
+    """Set a widget that is about to be drawn, but only if it shows something else.
+
+    An assignment is sent to the browser, where it would undo what the visitor does in the meantime: quick steps of a dial
+    got lost.
+    """
+    if key not in st.session_state or st.session_state[key] != value:
+        st.session_state[key] = value
 
 
 def bound(name: str) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def test_types(database: Path) -> None:
     assert row["zoned"] == pd.Timestamp("2026-01-02 01:04:05", tz="UTC")
     assert (row["list"], row["struct"], row["bytes"]) == ("[1, null]", '{"a": "ö", "b": [1]}', "6162")
     assert row["map"].startswith("{datetime.date(2026, 1, 1)")
-    assert (row["huge"], row["late"]) == (2**100, "290000-01-01 00:00:00")
+    assert (row["huge"], row["late"]) == (str(2**100), "290000-01-01 00:00:00")
     assert (row["span"], row["clock"], row["infinite"]) == ("1 day, 0:00:00", "10:00:00", math.inf)
     assert row["nothing"] is None
 
