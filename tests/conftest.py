@@ -50,3 +50,8 @@ def tiny_worlds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setitem(WORLDS, name, spec)
     yield
     world_model.cache_clear()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser journeys first: they take longest, and one worker takes a whole file."""
+    items.sort(key=lambda item: "tests/e2e/" not in item.nodeid)

@@ -15,7 +15,7 @@ from offrl_core.log import Log
 from offrl_core.mdp import TabularMDP, build_mdp
 from offrl_core.schema import steps_table
 
-from .measure import Line, cost, duration, faster, interleaved, seconds_of
+from .measure import Line, Work, cost, duration, faster, interleaved, seconds_of
 
 SWEEPS, LEARNING_RATE = 200, 0.25
 N_ROWS, N_STATES, N_ACTIONS, N_SUCCESSORS, ENDING_SHARE = 1_000_000, 10_000, 10, 5, 0.05
@@ -33,6 +33,11 @@ def row_by_row(rows: Transitions, valid_mask: np.ndarray, discount: float) -> di
                 target += discount * max(q_values[following, a] for a in valid[following])
             q_values[state, action] += LEARNING_RATE * (target - q_values[state, action])
     return q_values
+
+
+def block_median(work: Work, repetitions: int) -> float:
+    """Median seconds of a work done several times in a row."""
+    return statistics.median(seconds_of(work) for _ in range(repetitions))
 
 
 def learning_lines() -> list[Line]:
@@ -55,14 +60,10 @@ def learning_lines() -> list[Line]:
     def by_rows() -> None:
         row_by_row(rows, dataset.valid_mask, dataset.discount)
 
-    # One loop takes as long as thousands of ours, so each turn holds many of ours.
-    turns = [
-        (interleaved([from_memory, from_frame, from_table], 33), interleaved([from_parquet], 3), seconds_of(by_rows))
-        for _ in range(3)
-    ]
-    memory, frame, table, parquet, loop = (
-        statistics.median(column) for column in zip(*([*fast, *slow, loop] for fast, slow, loop in turns), strict=True)
-    )
+    # One loop takes as long as thousands of ours, so each turn holds a block of each of ours.
+    blocks = {from_memory: 50, from_frame: 50, from_table: 20, from_parquet: 3, by_rows: 1}
+    turns = [[block_median(work, n) for work, n in blocks.items()] for _ in range(3)]
+    memory, frame, table, parquet, loop = (statistics.median(column) for column in zip(*turns, strict=True))
     peer = "row by row, 200 sweeps"
     return [
         faster("naive FQI, 12,000 framed rows in memory: aggregate, solve", memory, loop, peer, 5000),
