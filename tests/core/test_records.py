@@ -40,8 +40,8 @@ def values(data: bytes | str) -> list[object]:
         LINES.encode("utf-16"),
         LINES.encode("utf-16-le"),
         LINES.encode("utf-32"),
-        gzip.compress(LINES.encode()),
-        gzip.compress(LINES.encode("utf-16")),
+        gzip.compress(LINES.encode(), mtime=0),
+        gzip.compress(LINES.encode("utf-16"), mtime=0),
     ],
     ids=[
         "lines",
@@ -149,8 +149,8 @@ def test_gzip_has_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"\x89HDF\r\n", "HDF5"),
         (b"version https://git-lfs.github.com/spec/v1\noid", "Git LFS pointer"),
         (b"\x1f\x8bnot really", "gzip"),
-        (gzip.compress(gzip.compress(b"{}")), "gzip inside gzip"),
-        (gzip.compress(b"\x80\x04\x95"), "pickle"),
+        (gzip.compress(gzip.compress(b"{}", mtime=0), mtime=0), "gzip inside gzip"),
+        (gzip.compress(b"\x80\x04\x95", mtime=0), "pickle"),
         (b"PAR1 not really", "Parquet, but damaged"),
     ],
 )
