@@ -63,8 +63,8 @@ class QueryResult:
     """Rows of a query.
 
     Attributes:
-        frame: the rows; whole numbers are Int64 (text beyond 64 bits), times datetime64, lists and structs JSON text; in a column of
-            floats NULL and NaN look alike.
+        frame: the rows; whole numbers are Int64 (text beyond 64 bits), times datetime64, lists and structs JSON text;
+            in a column of floats NULL and NaN look alike.
         n_rows_shown: rows of ``frame``.
         truncated: a sentence when there are more rows than these, else None.
         seconds: from the child being ready to the last byte.
