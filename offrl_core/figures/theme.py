@@ -43,8 +43,9 @@ def house_layout(*, height: int, title: str = "") -> dict[str, Any]:
     """Layout shared by all figures; ``title`` is plain text."""
     axis = {"automargin": True, "zeroline": False}
     return {
-        # An empty template: the page's own theme colours text and grid, and Plotly's default one is slow to copy about.
-        "template": {"layout": {}},
+        # A template of next to nothing: the page's own theme colours text and grid. Plotly's default one is slow to copy
+        # about, and Plotly puts it in the place of an empty one.
+        "template": {"layout": {"hovermode": "closest"}},
         "height": height,
         "title": {"text": label(title, 200), "font": {"size": 16}, "x": 0, "xanchor": "left"} if title else None,
         "margin": {"l": 8, "r": 8, "t": 44 if title else 16, "b": 8},
