@@ -31,7 +31,9 @@ def payload_lines() -> list[Line]:
 
 def heatmap(values):
     """A function that builds the figure and serialises it."""
-    return lambda: go.Figure([{"type": "heatmap", "z": values}], {"template": {"layout": {}}}).to_json()
+    return lambda: go.Figure(
+        [{"type": "heatmap", "z": values}], {"template": {"layout": {"hovermode": "closest"}}}
+    ).to_json()
 
 
 def whole_maps() -> Line:
