@@ -122,11 +122,6 @@ class Dataset:
         """False once an edit has torn steps out of episodes."""
         return not any(edit.breaks_sequences for edit in self.edits)
 
-    @property
-    def truth_known(self) -> bool:
-        """Whether a world stands behind the log, so that exact values exist."""
-        return self.log.source is not None
-
     @cached_property
     def visitation_counts(self) -> IntArray:
         """n(s, a), (S, A)."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -124,11 +123,6 @@ def storable_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
     return text
-
-
-def finite_or_none(value: float | None) -> float | None:
-    """The number, or None where it is missing, NaN or infinite (the caller reports it)."""
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def steps_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -6,6 +6,7 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.coverage_edits import HOW_CHOICES, VERSION_COLUMNS, CoverageEdit, edits_to_link
 from offrl_core.dataset import Dataset
+from offrl_core.evaluation.diagnostics import choices_first
 from offrl_core.figures.heatmaps import make_support_map
 from pages._ui import evidence, layout, navigation, state, work
 
@@ -131,7 +132,7 @@ def map_of(dataset: Dataset, states: list[str], actions: list[str], title: str, 
 def render_maps(before: Dataset, after: Dataset) -> None:
     """Before and after, side by side, rows aligned."""
     counts = before.visitation_counts
-    by_visits = np.lexsort((-counts.sum(axis=1), before.valid_mask.sum(axis=1) < 2))
+    by_visits = choices_first(counts.sum(axis=1), before.valid_mask)
     by_name = st.toggle(
         "Order states by name", key="w:by_name", help="Else states with a choice come first, most visited on top."
     )

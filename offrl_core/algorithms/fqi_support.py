@@ -65,12 +65,12 @@ def train(dataset: Dataset, config: FqiSupportConfig, *, seed: int) -> Training:
     supported = dataset.support_mask(config.min_count)
     mdp = dataset.empirical_mdp(supported, config.default_value)
     choosable = np.isfinite(mdp.rewards.T)  # supported, or valid where nothing is supported
-    q_values, converged = mdp.rewards, False
+    q_values, change = mdp.rewards, np.inf
     sweeps = value_iteration(mdp, dataset.discount, start=np.zeros(mdp.n_states), max_sweeps=config.max_sweeps)
     for sweep, (q_values, change) in enumerate(sweeps, start=1):
-        converged = change <= settled_change(q_values[np.isfinite(q_values)])
         frame = np.where(choosable, q_values.T, np.nan) if key_frame(sweep) else None
         yield Progress(step=sweep, total=config.max_sweeps, metrics={"largest_change": change}, q_values=frame)
+    converged = change <= settled_change(q_values[np.isfinite(q_values)])
     policy = TabularPolicy(
         states=dataset.states,
         actions=dataset.actions,

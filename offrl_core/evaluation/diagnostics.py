@@ -60,6 +60,11 @@ def state_table(dataset: Dataset, model: TrainedModel, true_q: FloatArray | None
     )
 
 
+def choices_first(visits: IntArray, valid_mask: BoolArray) -> IntArray:
+    """(S,) row numbers: states with more than one valid action first, the most visited of them on top."""
+    return np.lexsort((-visits, valid_mask.sum(axis=1) < 2))
+
+
 def sort_order(by: str, table: pd.DataFrame, valid_mask: BoolArray) -> IntArray:
     """(S,) row numbers of a :func:`state_table`, best to look at first.
 
@@ -69,9 +74,9 @@ def sort_order(by: str, table: pd.DataFrame, valid_mask: BoolArray) -> IntArray:
         table: of the same dataset.
         valid_mask: (S, A).
     """
-    visits = -table["visits"].to_numpy()
     if by == "choice":
-        return np.lexsort((visits, valid_mask.sum(axis=1) < 2))
+        return choices_first(table["visits"].to_numpy(), valid_mask)
+    visits = -table["visits"].to_numpy()
     if by == "unsupported":
         return np.lexsort((visits, ~table["unsupported_choice"].to_numpy()))
     keys = {"visits": visits, "overestimation": -table["overestimation"].fillna(-np.inf).to_numpy()}

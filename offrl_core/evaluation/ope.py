@@ -93,10 +93,11 @@ def estimate(
     """
     if estimator not in ESTIMATORS:
         raise UnknownName("estimator", estimator, ESTIMATORS)
-    refusal = _precondition(dataset) or _leaves_the_log(policy, dataset)
+    probabilities = _aligned(policy, dataset)
+    refusal = _precondition(dataset) or _leaves_the_log(probabilities, dataset)
     if refusal:
         return _refused(estimator, refusal, 0.0)
-    episodes = _episode_weights(policy, dataset)
+    episodes = _episode_weights(probabilities, dataset)
     if not (episodes.weights < MAX_WEIGHT).all():  # also false for infinite and undefined ones
         return _refused(estimator, _BAD_PROPENSITIES, 0.0)
     total = float(episodes.weights.sum())
@@ -156,13 +157,13 @@ def _precondition(dataset: Dataset) -> str:
     return ""
 
 
-def _leaves_the_log(policy: TabularPolicy, dataset: Dataset) -> str:
+def _leaves_the_log(probabilities: FloatArray, dataset: Dataset) -> str:
     """Where the log never does what the policy would do, all weights are 0, and what is left says nothing about that part.
 
     Weighted importance sampling then gives the mean over the *other* episodes: a confident number about another policy.
     """
     visits = dataset.visitation_counts.sum(axis=1)
-    lost = (_aligned(policy, dataset) * (dataset.visitation_counts == 0)).sum(axis=1) * visits
+    lost = (probabilities * (dataset.visitation_counts == 0)).sum(axis=1) * visits
     share = float(lost.sum()) / dataset.n_episodes
     if share < MAX_SHARE_LEAVING:
         return ""
@@ -186,7 +187,7 @@ class _Episodes(NamedTuple):
     n_cut: int  # episodes that were cut, or miss a step
 
 
-def _episode_weights(policy: TabularPolicy, dataset: Dataset) -> _Episodes:
+def _episode_weights(probabilities: FloatArray, dataset: Dataset) -> _Episodes:
     rows = dataset.transitions()
     columns = (
         dataset.log.cursor()
@@ -200,7 +201,7 @@ def _episode_weights(policy: TabularPolicy, dataset: Dataset) -> _Episodes:
     episode = episode[order]
     logprobs = np.ma.filled(columns["action_logprob"].astype(float), np.nan)[order]
     states, actions, rewards = rows.observations[order], rows.actions[order], rows.rewards[order]
-    chosen = _aligned(policy, dataset)[states, actions]
+    chosen = probabilities[states, actions]
     estimated = bool(np.isnan(logprobs).any())
     behaved = dataset.behavior_probabilities[states, actions] if estimated else np.exp(logprobs)
     behaved = np.where(behaved <= 1 + 1e-9, behaved, 0.0)  # an impossible probability makes an infinite weight: refused

@@ -68,8 +68,6 @@ def make_choice(
     true: Sequence[float],
     counts: Sequence[int],
     chosen: str,
-    *,
-    known: Sequence[bool] | None = None,
 ) -> go.Figure:
     """Q bars at one state: learned value, evidence behind it, and the exact value as a marker.
 
@@ -79,9 +77,8 @@ def make_choice(
         true: exact Q in the deployment, reward units.
         counts: rows of the log behind each.
         chosen: the action the policy takes.
-        known: whether each is supported; by default where its count is positive.
     """
-    supported = [count > 0 for count in counts] if known is None else list(known)
+    supported = [count > 0 for count in counts]
     rows = np.arange(len(actions))
     finite = [value for value in [*learned, *true] if not np.isnan(value)]
     # Bars start at the worst value on screen, not at 0: the longest bar wins, and a guess of 0 is still a bar.

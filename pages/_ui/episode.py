@@ -29,8 +29,7 @@ def render_episode(log: Log, episode_id: str, t: int | None = None) -> None:
     if conversation:
         with st.expander("The conversation, as it stands in the file", icon=":material/forum:", expanded=t is not None):
             _render_conversation(conversation)
-    table = steps if conversation and t is not None else None
-    with st.expander("Its steps", icon=":material/list:", expanded=table is None):
+    with st.expander("Its steps", icon=":material/list:", expanded=not conversation or t is None):
         for _, step in steps.head(MAX_STEPS).iterrows():
             _render_step(step, marked=t is not None and step["t"] == t)
         if len(steps) > MAX_STEPS:
