@@ -11,7 +11,7 @@ from offrl_core.evaluation.exact import Truth
 from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.story import Scene, tell
 from offrl_core.worlds import WORLDS
-from pages._ui import layout, navigation, state, work
+from pages._ui import layout, navigation, parameters, state, work
 
 NO_MUL = DropAction("mul", how="recollect")
 CHOICE = "mul: x, y known"
@@ -62,7 +62,7 @@ def render_controls() -> None:
 def render_story(now: work.Current) -> None:
     """Success by task, the one choice, and what it means."""
     dataset, deployment = now.dataset, state.get("deployment")
-    models = {name: work.trained(dataset, name, **work.parameters_of(name)) for name in LEARNERS}
+    models = {name: work.trained(dataset, name, **parameters.parameters_of(name)) for name in LEARNERS}
     truths: dict[str, Truth] = {
         "The logging agent": work.behavior_truth(dataset.log.fingerprint, deployment, dataset.log)
     }
@@ -129,13 +129,13 @@ def guesses(dataset, model, state_key: str) -> bool:
 
 
 @st.cache_data(show_spinner=False, max_entries=256)
-def all_scenes(parameters: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
+def all_scenes(chosen: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Exact success by learner and case: two logs, three deployments."""
     rows: dict[str, dict[str, float]] = {}
     for gap in (False, True):
         dataset = work.framed(work.bundled_log("calculator"), "world_state", (NO_MUL,) if gap else ())
         for name in LEARNERS:
-            model = work.trained(dataset, name, **parameters[name])
+            model = work.trained(dataset, name, **chosen[name])
             for deployment, spec in SPEC.deployments.items():
                 case = f"{'without mul' if gap else 'with mul'} · {spec.title}"
                 success = work.truth(dataset, model, deployment).success_rate
@@ -146,7 +146,7 @@ def all_scenes(parameters: dict[str, dict[str, Any]]) -> dict[str, dict[str, flo
 def render_all_scenes() -> None:
     """Every combination of log and deployment, so that nobody leaves with half of the story."""
     with st.expander("All six cases side by side: two logs, three deployments", icon=":material/table:", expanded=True):
-        layout.render_percents(all_scenes({name: work.parameters_of(name) for name in LEARNERS}))
+        layout.render_percents(all_scenes({name: parameters.parameters_of(name) for name in LEARNERS}))
         st.caption(
             f"Exact probability of success at Q₀ = {state.get('guess'):+.2f}. Log · what mul does once deployed."
         )

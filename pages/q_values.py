@@ -9,7 +9,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import promised_return, sort_order, state_table
 from offrl_core.figures.heatmaps import make_q_maps
 from offrl_core.worlds import WORLDS
-from pages._ui import bands, evidence, layout, navigation, state, work
+from pages._ui import bands, evidence, layout, navigation, parameters, state, work
 
 ROWS = 30
 MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
@@ -117,7 +117,7 @@ def render_page(now: work.Current) -> None:
     if not now.world:
         layout.truth_unknown(now)
     try:
-        model = work.trained(dataset, algorithm, **work.parameters_of(algorithm))
+        model = work.trained(dataset, algorithm, **parameters.parameters_of(algorithm))
     except orl.OffRLError as error:
         layout.error(error)
         return

@@ -9,7 +9,7 @@ from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.interfaces import TrainedModel
 from offrl_core.training import run_id
 from offrl_core.worlds import WORLDS
-from pages._ui import config_form, layout, navigation, refusals, state, work
+from pages._ui import config_form, layout, navigation, parameters, refusals, state, work
 
 
 def chosen_learners() -> list[str]:
@@ -32,9 +32,9 @@ def render_choice() -> list[str]:
 
 def train_slowly(dataset: Dataset, algorithm: str) -> TrainedModel | None:
     """Ask before a slow learner runs; show how far it is, and stop when asked (any click stops it)."""
-    spec, parameters = orl.ALGORITHMS[algorithm], work.parameters_of(algorithm)
+    spec, chosen = orl.ALGORITHMS[algorithm], parameters.parameters_of(algorithm)
     finished = st.session_state.setdefault("w:slow_models", {})
-    key = repr((work.dataset_key(dataset), algorithm, sorted(parameters.items())))
+    key = repr((work.dataset_key(dataset), algorithm, sorted(chosen.items())))
     if key in finished:
         return finished[key]
     # Taken out at once: whatever the visitor does next stops this run instead of starting it again.
@@ -54,7 +54,7 @@ def train_slowly(dataset: Dataset, algorithm: str) -> TrainedModel | None:
     bar = st.progress(0.0, text="starting")
     st.button("Stop", icon=":material/stop:", key=f"w:stop:{algorithm}")
     st.session_state["w:running"] = algorithm
-    training = orl.start_training(dataset, algorithm, seed=state.get("seed"), **parameters)
+    training = orl.start_training(dataset, algorithm, seed=state.get("seed"), **chosen)
     while True:
         try:
             progress = next(training)
@@ -128,7 +128,9 @@ def render_page(now: work.Current) -> None:
     for algorithm in render_choice_in(slow):
         try:
             if orl.ALGORITHMS[algorithm].instant:
-                models[algorithm] = work.trained(dataset, algorithm, state.get("seed"), **work.parameters_of(algorithm))
+                models[algorithm] = work.trained(
+                    dataset, algorithm, state.get("seed"), **parameters.parameters_of(algorithm)
+                )
             else:
                 with slow:
                     models[algorithm] = train_slowly(dataset, algorithm)

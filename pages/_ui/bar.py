@@ -7,12 +7,12 @@ from streamlit.delta_generator import DeltaGenerator
 
 from offrl_core.coverage_edits import edits_to_link
 
-from . import layout, state, work
+from . import layout, parameters, state, work
 
 
 def render_bar() -> DeltaGenerator:
     """Draw the bar and every warning that concerns all pages; returns the place for the link."""
-    work.check_parameters()
+    parameters.check_parameters()
     now = work.current()  # before the warnings, because both may add some
     for warning in state.take_warnings():
         layout.warning(warning, icon=":material/link_off:")

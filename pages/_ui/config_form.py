@@ -9,13 +9,13 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.params import Param, config_values, params_of
 
-from . import state, work
+from . import parameters, state
 
 
 def render_form(algorithm: str) -> None:
     """Widgets for every parameter of a learner; a change is kept in the link."""
     spec = orl.ALGORITHMS[algorithm]
-    values = {**config_values(spec.config_class()), **work.parameters_of(algorithm)}
+    values = {**config_values(spec.config_class()), **parameters.parameters_of(algorithm)}
     for name, about in params_of(spec.config_class).items():
         _render_widget(algorithm, name, about, values[name])
 
@@ -43,4 +43,4 @@ def _render_widget(algorithm: str, name: str, about: Param, value: Any) -> None:
 def _take(algorithm: str, name: str) -> None:
     value = st.session_state[f"w:{algorithm}.{name}"]
     if value is not None:
-        work.set_parameter(algorithm, name, value)
+        parameters.set_parameter(algorithm, name, value)
