@@ -245,6 +245,7 @@ class _Collector:
             "reward": outcome.reward,
             "terminal": outcome.terminal,
             "timeout": timeout,
+            "end_reason": "terminated" if outcome.terminal else "truncated" if timeout else None,
             "environment_version": f"{world.name}/{world.deployment}",
             "action_logprob": math.log(probabilities[names.index(action)]),
             "reward_source": "environment",

@@ -73,6 +73,12 @@ COLUMNS: tuple[Column, ...] = (
     Column("reward", "DOUBLE", "reward of this step; NULL means unknown and is never counted as 0"),
     Column("terminal", "BOOLEAN", "the task ended here: nothing follows, no bootstrap; NULL means the log can't tell"),
     Column("timeout", "BOOLEAN", "the episode was cut here although the task went on; NULL means the log can't tell"),
+    Column(
+        "end_reason",
+        "VARCHAR",
+        "on the last step of an episode: terminated, truncated (a limit), cut (the record breaks off) or unknown",
+    ),
+    Column("parent_episode", "VARCHAR", "episode that started this one (a sub-agent) or that it branches off from"),
     Column("prompt_version", "VARCHAR", "version or hash of the system prompt"),
     Column("tool_schema_version", "VARCHAR", "version or hash of the tool definitions"),
     Column("environment_version", "VARCHAR", "version of what the agent acted in"),

@@ -32,13 +32,13 @@ class ImporterSpec:
     """One format: how to recognise and read it, and a small file of it.
 
     ``sniff`` takes the values of the first records and gives a confidence from 0 to 1 and why in words.
-    ``read`` takes all records, the name of the file and the report, which gets what can't be read.
+    ``read`` takes all records, each of which names its file, and the report, which gets what can't be read.
     """
 
     name: str
     title: str
     sniff: Callable[[Sequence[Any]], tuple[float, str]]
-    read: Callable[[Iterable[Record], str, ImportReport], Gathered]
+    read: Callable[[Iterable[Record], ImportReport], Gathered]
     example: bytes
     example_name: str
 
@@ -102,10 +102,10 @@ def read_source(
     else:
         report.why = "chosen by hand"
     report.format = format
-    gathered = IMPORTERS[format].read(chain(head, records), name, report)
+    gathered = IMPORTERS[format].read(chain(head, records), report)
     if not gathered.rows:
         raise _nothing_read(name, report)
-    imported = _tables(name, gathered, report)
+    imported = _tables(gathered, report)
     if progress:
         progress(1.0)
     return imported
@@ -144,21 +144,31 @@ def _nothing_read(name: str, report: ImportReport) -> TraceFormatError:
     return error
 
 
-def _tables(name: str, gathered: Gathered, report: ImportReport) -> Imported:
+def _tables(gathered: Gathered, report: ImportReport) -> Imported:
     """Sort the rows, number them in the order of reading, build both tables and fill in the counts."""
     rank: dict[str, int] = {}
     for order, row in enumerate(gathered.rows):
-        row["upload_order"], row["source_file"] = order, name
+        row["upload_order"] = order
         rank.setdefault(row["episode_id"], len(rank))
     rows: list[Mapping[str, Any]] = sorted(gathered.rows, key=lambda row: (rank[row["episode_id"]], row["t"]))
+    _say_how_episodes_end(rows)
     report.n_steps, report.n_episodes, report.n_records_read = len(rows), len(rank), len(gathered.raw)
-    numbers = sorted(gathered.raw)
+    keys = sorted(gathered.raw)
     records = pa.Table.from_arrays(
         [
-            pa.array([storable_text(name)] * len(numbers), type=pa.string()),
-            pa.array(numbers, type=pa.int64()),
-            pa.array([storable_text(gathered.raw[number]) for number in numbers], type=pa.string()),
+            pa.array([storable_text(source) for source, _ in keys], type=pa.string()),
+            pa.array([number for _, number in keys], type=pa.int64()),
+            pa.array([storable_text(gathered.raw[key]) for key in keys], type=pa.string()),
         ],
         schema=RECORDS_ARROW_SCHEMA,
     )
     return Imported(steps_table(rows), records, report)
+
+
+def _say_how_episodes_end(rows: Sequence[Any]) -> None:
+    """Fill ``end_reason`` of each episode's last row, where its importer didn't, from what it said of the ending."""
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        if following is not None and following["episode_id"] == row["episode_id"]:
+            continue
+        implied = "terminated" if row.get("terminal") else "truncated" if row.get("timeout") else "unknown"
+        row["end_reason"] = row.get("end_reason") or implied

@@ -19,14 +19,14 @@ class Gathered:
     """What an importer has read: rows in the order of reading, and the raw text of their records."""
 
     rows: list[Row] = field(default_factory=list)
-    raw: dict[int, str] = field(default_factory=dict)
+    raw: dict[tuple[str, int], str] = field(default_factory=dict)  # by file and number
 
     def add(self, record: Record, rows: Iterable[Row]) -> None:
         """Keep the rows of a record and, if there are any, its raw text."""
         for row in rows:
-            row["record"] = record.number
+            row["source_file"], row["record"] = record.source, record.number
             self.rows.append(row)
-            self.raw[record.number] = record.raw
+            self.raw[record.source, record.number] = record.raw
 
 
 def finite_number(value: Any) -> float | None:

@@ -123,19 +123,18 @@ def _is_single_message(value: Any) -> bool:
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-def read(records: Iterable[Record], source: str, report: ImportReport) -> Gathered:
+def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     """Read conversations into rows; one row per tool call or reply without a call.
 
     Args:
-        records: records of the file, in order.
-        source: name of the file, for the report and, in tau-bench files, for the behavior policy.
+        records: records of the files, in order.
         report: gets the problems, and notes on rewards and endings the log doesn't tell.
     """
     gathered = Gathered()
     used_ids: Counter[str] = Counter()
     unknown = _Unknown()
     for record in _join_single_messages(records, report):
-        place = report.at(source, record.number)
+        place = report.at(record.source, record.number)
         try:
             conversation = _conversation(record, place)
             rows = _rows(conversation, record.number, used_ids, place) if conversation else []
@@ -161,7 +160,7 @@ def _join_single_messages(records: Iterable[Record], report: ImportReport) -> It
         report.n_records -= len(single) - 1
         report.notes.append(f"{len(single):,} single messages were read as one conversation.")
         raw = "[" + ",\n".join(record.raw for record in single) + "]"
-        yield Record(single[0].number, [record.value for record in single], raw)
+        yield Record(single[0].number, [record.value for record in single], raw, single[0].source)
 
 
 def _conversation(record: Record, place: Place) -> _Conversation | None:

@@ -51,11 +51,12 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a file: number (line number in JSON lines, else position; from 1), value and raw text."""
+    """One record of a file: number (line number in JSON lines, else position; from 1), value, raw text, and its file."""
 
     number: int
     value: Any
     raw: str
+    source: str  # name of the file, or of the member of an archive
 
 
 def read_records(
@@ -181,7 +182,7 @@ def _lines(name: str, text: str, report: ImportReport, tick: Progress) -> Iterat
             message = f"this line can't be read as JSON ({reason}), so it was set aside"
             report.at(name, number).lose(None, "not JSON", message, line)
         else:
-            yield Record(number, value, line)
+            yield Record(number, value, line, name)
 
 
 def _values(name: str, text: str, report: ImportReport, tick: Progress) -> Iterator[Record]:
@@ -208,7 +209,7 @@ def _values(name: str, text: str, report: ImportReport, tick: Progress) -> Itera
         value, end, reason = _value_at(text, position, any_value=in_array)
         cut = bool(reason)
         if not reason:
-            yield Record(number, value, text[position:end])
+            yield Record(number, value, text[position:end], name)
             position = end
             continue
         n_broken += 1
@@ -282,7 +283,7 @@ def _parquet_rows(name: str, data: bytes, report: ImportReport, tick: Progress) 
         for batch in file.iter_batches(batch_size=1024):
             for value in batch.to_pylist():
                 report.n_records += 1
-                yield Record(report.n_records, value, canonical_json(value))
+                yield Record(report.n_records, value, canonical_json(value), name)
             tick(report.n_records / file.metadata.num_rows)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise TraceFormatError(f"{name} is Parquet, but damaged ({error}). Write it again.") from error

@@ -64,6 +64,12 @@ class ImportReport:
         """The place that the next problems concern: a file, or one record of it."""
         return Place(self, file, record)
 
+    @property
+    def source(self) -> str:
+        """What problems of the whole import name as their file."""
+        first, *others = self.files or ["the file"]
+        return f"{first} and {_count(len(others), 'more file')}" if others else first
+
     def counts(self) -> dict[str, int]:
         """Number of problems by kind, most frequent first."""
         return dict(self.tally.most_common())

@@ -116,18 +116,17 @@ def sniff(values: Sequence[Any]) -> tuple[float, str]:
 # -- reading -------------------------------------------------------------------------------------------------
 
 
-def read(records: Iterable[Record], source: str, report: ImportReport) -> Gathered:
+def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     """Read steps; a record that can't be one is set aside with its field and reason.
 
     Args:
-        records: records of the file, in order.
-        source: name of the file, for the report.
+        records: records of the files, in order.
         report: gets the problems, and notes on what was concluded about endings.
     """
     gathered = Gathered()
     seen = _Seen()
     for record in records:
-        place = report.at(source, record.number)
+        place = report.at(record.source, record.number)
         try:
             row = _row(record, place)
             _check_place(row, seen)
@@ -138,10 +137,10 @@ def read(records: Iterable[Record], source: str, report: ImportReport) -> Gather
             place.lose(error.field, error.kind, error.message, record.raw)
         else:
             gathered.add(record, [row])
-    _close_episodes(gathered.rows, source, report)
+    _close_episodes(gathered.rows, report)
     if seen.out_of_order:
         message = f"{seen.out_of_order:,} steps stood behind a later one of their episode; sorted by t"
-        report.at(source).mend("t", "steps out of order", message)
+        report.at(report.source).mend("t", "steps out of order", message)
     return gathered
 
 
@@ -367,7 +366,7 @@ def _done(cells: dict[str, Any], place: Place) -> bool:
     return done is True
 
 
-def _close_episodes(rows: list[Row], source: str, report: ImportReport) -> None:
+def _close_episodes(rows: list[Row], report: ImportReport) -> None:
     """Split ``done`` into ``terminal`` and ``timeout`` in place, and report gaps between steps."""
     episodes: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -377,12 +376,12 @@ def _close_episodes(rows: list[Row], source: str, report: ImportReport) -> None:
         steps.sort(key=lambda row: row["t"])
         n_gaps += sum(after["t"] - before["t"] > 1 for before, after in pairwise(steps))
         for row in steps[:-1]:
-            _close_inner(row, report.at(source, row["record"]))
+            _close_inner(row, report.at(row["source_file"], row["record"]))
         n_bare += _close_last(steps[-1])
         n_open += steps[-1]["terminal"] is None
     if n_gaps:
         message = f"the step numbers of episodes have {n_gaps:,} gaps; steps may be missing from the log"
-        report.at(source).mend("t", "gaps between steps", message)
+        report.at(report.source).mend("t", "gaps between steps", message)
     if n_bare:
         report.notes.append(
             f'{n_bare:,} of {len(episodes):,} episodes end with a bare "done", read as "the task ended": '

@@ -158,6 +158,12 @@ def test_airline_endings(airline: Imported) -> None:
     assert airline.report.notes[0].startswith("5 of 200 conversations were neither stopped")
 
 
+def test_an_episode_says_on_its_last_step_alone_how_it_ended(airline: Imported) -> None:
+    last = {row["episode_id"]: row for row in rows(airline)}
+    assert Counter(row["end_reason"] for row in last.values()) == {"terminated": 195, "unknown": 5}
+    assert airline.steps["end_reason"].null_count == airline.steps.num_rows - len(last)
+
+
 def test_airline_state_never_holds_what_the_agent_did_not_see(airline: Imported) -> None:
     hidden = {}
     for number, raw in zip(airline.records["record"].to_pylist(), airline.records["raw"].to_pylist(), strict=True):
