@@ -405,3 +405,8 @@ def edits_from_link(text: str) -> tuple[CoverageEdit, ...]:
     tokens = [token for token in text.split(",") if token]
     check_number(len(tokens))
     return tuple(parse_token(token) for token in tokens)
+
+
+def cannot_compute(error: Exception) -> str:
+    """A condition was read but doesn't fit the values: texts compared with numbers, say."""
+    return f"The condition of an edit can't be computed on this log: {str(error).splitlines()[0]}"

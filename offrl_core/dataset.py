@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,18 +16,19 @@ from typing import Any, NamedTuple
 import duckdb
 import numpy as np
 import pandas as pd
+import scipy.sparse
 from numpy.typing import NDArray
 
 from .arrays import BoolArray, FloatArray, IntArray
-from .behavior import Behavior, WorldSource, named_behavior
-from .coverage_edits import CoverageEdit, DropAction, check_number
+from .coverage_edits import CoverageEdit, DropAction, cannot_compute, check_number
+from .edges import CUT, ENDED, Edges, Transitions, aggregate, aggregate_rows
 from .errors import EmptyDataset, InvalidEdit
-from .framing import CUT, ENDED, FRAMED_COLUMNS, GOES_ON, Framing, default_framing, framed_tables
-from .log import Log, recollected
-from .mdp import TabularMDP, build_mdp
+from .framing import FRAMED_COLUMNS, FramedLog, Framing, default_framing, framed_log
+from .log import Log
+from .mdp import TabularMDP, successor_matrix
 from .query import write_query_database
+from .recollection import collected_again
 from .schema import COLUMN_NAMES
-from .worlds import make_world
 
 
 class StageCounts(NamedTuple):
@@ -35,32 +36,6 @@ class StageCounts(NamedTuple):
 
     n_episodes: int
     n_steps: int
-
-
-class Edges(NamedTuple):
-    """Distinct (s, a, s', ending) of a dataset with their counts, arrays of equal length.
-
-    ``next_states`` is -1 where nothing follows; ``n_known`` counts rows whose reward is known, ``reward_sums`` adds them up.
-    """
-
-    states: IntArray
-    actions: IntArray
-    next_states: IntArray
-    endings: IntArray
-    counts: IntArray
-    n_known: IntArray
-    reward_sums: FloatArray
-
-
-class Transitions(NamedTuple):
-    """The rows one by one, in the order of the log; N-first arrays. Unknown rewards are NaN."""
-
-    observations: IntArray  # state indices
-    actions: IntArray
-    rewards: FloatArray
-    next_observations: IntArray  # -1 where nothing follows
-    terminals: BoolArray
-    timeouts: BoolArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -184,27 +159,35 @@ class Dataset:
             allowed: (S, A) pairs that may be chosen; a state without any may choose all its valid ones.
             default_value: value of a pair that no row teaches; nothing follows it.
         """
-        edges = self.edges
-        usable = (edges.endings != CUT) & (edges.n_known > 0)
-        counts = self.value_counts
-        sums = self._sum_over_pairs(np.where(usable, edges.reward_sums, 0.0))
-        rewards = np.where(counts > 0, sums / np.maximum(counts, 1), default_value)
+        rewards = np.where(self.value_counts > 0, self._mean_rewards, default_value)
         choosable = np.where(allowed.any(axis=1, keepdims=True), allowed, self.valid_mask)
         rewards[~choosable] = -np.inf
+        return TabularMDP(rewards=np.ascontiguousarray(rewards.T), successors=self._successors)
+
+    @cached_property
+    def _mean_rewards(self) -> FloatArray:
+        """(S, A) mean over the rows that can teach a value; 0 where there is none."""
+        sums = np.where(self.edges.endings == CUT, 0.0, self.edges.reward_sums)
+        return self._sum_over_pairs(sums) / np.maximum(self.value_counts, 1)
+
+    @cached_property
+    def _successors(self) -> scipy.sparse.csr_array:
+        """(A*S, S) shares of what follows each pair, as :class:`offrl_core.mdp.TabularMDP` has them."""
+        edges = self.edges
+        usable = (edges.endings != CUT) & (edges.n_known > 0)
         states, actions = edges.states[usable], edges.actions[usable]
-        return build_mdp(
+        return successor_matrix(
             self.n_states,
             self.n_actions,
             states=states,
             actions=actions,
             next_states=edges.next_states[usable],
-            probabilities=edges.n_known[usable] / counts[states, actions],
-            rewards=np.ascontiguousarray(rewards.T),
+            probabilities=edges.n_known[usable] / self.value_counts[states, actions],
         )
 
     def transitions(self) -> Transitions:
         """The rows one by one, in the order of the log."""
-        rows = _read_rows(self.log, self.relation)
+        rows = self._framed.rows.at(self._kept_places) if self.edits else self._framed.rows
         return rows._replace(
             observations=self._own_codes(rows.observations), next_observations=self._own_codes(rows.next_observations)
         )
@@ -258,23 +241,25 @@ class Dataset:
         )[0]
         return rate, known
 
+    @cached_property
     def start_counts(self) -> IntArray:
         """(S,) how many kept episodes begin in each state."""
-        found = self.log.rows(
-            "SELECT s, count(*) FROM (SELECT s, row_number() OVER (PARTITION BY episode_id ORDER BY t) AS place "
-            f"FROM ({self.relation})) WHERE place = 1 GROUP BY s"
-        )
-        counts = np.zeros(self.n_states, dtype=np.int64)
-        counts[self._own_codes(np.array([code for code, _ in found]))] = [n for _, n in found]
-        return counts
+        framed, places = self._framed, self._kept_places
+        in_time = places[np.argsort(framed.ranks[places])]
+        episodes = framed.episodes[in_time]
+        first = np.append(True, episodes[1:] != episodes[:-1])
+        return np.bincount(self._own_codes(framed.rows.observations[in_time[first]]), minlength=self.n_states)
 
+    @cached_property
     def mean_return(self) -> float | None:
         """Mean undiscounted return of the kept episodes whose rewards are all known; None where none is."""
-        rows = self.log.rows(
-            f"SELECT avg(r) FROM (SELECT any_value(episode_return) AS r FROM ({self.relation}) GROUP BY episode_id)"
-        )
-        return None if rows[0][0] is None else float(rows[0][0])
+        framed, places = self._framed, self._kept_places
+        _, first = np.unique(framed.episodes[places], return_index=True)
+        returns = framed.episode_returns[places[first]]
+        known = returns[~np.isnan(returns)]
+        return float(known.mean()) if len(known) else None
 
+    @cached_property
     def tasks(self) -> list[str]:
         """Tasks of the kept rows, sorted; unknown ones left out."""
         found = self.log.rows(
@@ -290,6 +275,15 @@ class Dataset:
             [task],
         )
         return {state for (state,) in found}
+
+    @property
+    def _framed(self) -> FramedLog:
+        return framed_log(self.log, self.framing)
+
+    @cached_property
+    def _kept_places(self) -> IntArray:
+        """(N,) places of the kept rows in the log, rising."""
+        return _places(self.log, self.relation) if self.edits else np.arange(self.log.n_steps)
 
     def _count_unsaid_endings(self) -> int:
         ended = f"SELECT row FROM ({self.relation}) WHERE ending = {ENDED}"
@@ -331,21 +325,20 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
         EmptyDataset: the edits leave no step.
     """
     check_number(len(edits))
-    log = _recollected(log, edits)
+    log = collected_again(log, edits)
     framing = framing or default_framing(log)
-    suffix = framed_tables(log, framing)
-    whole = _unedited(log, framing, suffix)
-    _check_actions(edits, whole.actions)
-    relation, stage_names = _edited_relation(suffix, edits)
+    framed = framed_log(log, framing)
+    _check_actions(edits, framed.actions)
+    relation, stage_names = _edited_relation(framing.token, edits)
     try:
-        stages = _count_stages(log, relation, stage_names)
+        stages = _count_stages(log, framed, relation, stage_names)
     except duckdb.Error as error:
-        raise InvalidEdit(_cannot_compute(error)) from error
+        raise InvalidEdit(cannot_compute(error)) from error
     if not stages[-1].n_steps:
         raise EmptyDataset(_why_empty(edits, stages))
     kept = f"{relation} SELECT * FROM {stage_names[-1]}"
-    edges = _count(log, whole, kept) if edits else whole.edges
-    present = np.zeros(len(whole.states), dtype=bool)
+    edges = _count(log, framed, kept) if edits else _count_all(log, framed, framing)
+    present = np.zeros(len(framed.states), dtype=bool)
     present[edges.states] = present[edges.next_states[edges.next_states >= 0]] = True
     codes = np.flatnonzero(present)
     return Dataset(
@@ -353,113 +346,40 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
         framing=framing,
         edits=tuple(edits),
         stages=stages,
-        states=tuple(whole.states[codes]),
-        actions=whole.actions,
+        states=tuple(framed.states[code] for code in codes) if edits else framed.states,
+        actions=framed.actions,
         edges=edges._replace(
             states=np.searchsorted(codes, edges.states),
             next_states=np.where(edges.next_states < 0, -1, np.searchsorted(codes, edges.next_states)),
         ),
-        valid_mask=whole.valid_mask[codes],
-        validity_known=whole.validity_known,
+        valid_mask=framed.valid_mask[codes],
+        validity_known=framed.validity_known,
         relation=kept,
         _state_codes=codes,
     )
 
 
-FEW_ROWS = 300_000  # up to here NumPy groups them faster than DuckDB
+FEW_ROWS = 300_000  # up to here NumPy counts them faster than DuckDB
 
 
-class _Unedited(NamedTuple):
-    """What every dataset of a framed log starts from. States and actions have the codes of the framed tables."""
-
-    states: NDArray[Any]
-    actions: tuple[str, ...]
-    valid_mask: BoolArray
-    validity_known: bool
-    rows: Transitions | None  # where they are few
-    edges: Edges
-
-
-def _unedited(log: Log, framing: Framing, suffix: str) -> _Unedited:
-    """Read once per log and framing. Two visitors at once may both read, to the same result."""
-    found = log.derived.get(suffix)
-    if not isinstance(found, _Unedited):
-        states = _names(log, f"states_{suffix}", "state_key", "s")
-        actions = tuple(_names(log, f"actions_{suffix}", "action_name", "a"))
-        valid_mask, validity_known = _valid_mask(log, framing, suffix, len(states), len(actions))
-        framed = f"FROM framed_{suffix}"
-        rows = _read_rows(log, framed) if log.n_steps <= FEW_ROWS else None
-        edges = aggregate(log, framed) if rows is None else aggregate_rows(rows)
-        found = log.derived[suffix] = _Unedited(states, actions, valid_mask, validity_known, rows, edges)
-    return found
-
-
-def _count(log: Log, whole: _Unedited, kept: str) -> Edges:
-    if whole.rows is None:
+def _count(log: Log, framed: FramedLog, kept: str) -> Edges:
+    if log.n_steps > FEW_ROWS:
         return aggregate(log, kept)
-    # Rows are numbered from 0 in the order of the log, so that the number is the place.
-    places = log.cursor().execute(f"SELECT row FROM ({kept}) ORDER BY row").fetchnumpy()["row"]
-    return aggregate_rows(Transitions(*(column[places] for column in whole.rows)))
+    return aggregate_rows(framed.rows.at(_places(log, kept)))
 
 
-def _read_rows(log: Log, relation: str) -> Transitions:
-    """The rows of a relation in the order of the log, with the codes of the framed tables."""
-    columns = (
-        log.cursor().execute(f"SELECT s, a, s2, ending, framed_reward FROM ({relation}) ORDER BY row").fetchnumpy()
-    )
-    endings = np.asarray(columns["ending"])
-    return Transitions(
-        observations=np.asarray(columns["s"], dtype=np.int64),
-        actions=np.asarray(columns["a"], dtype=np.int64),
-        rewards=np.ma.filled(columns["framed_reward"].astype(np.float64), np.nan),
-        next_observations=np.asarray(columns["s2"], dtype=np.int64),
-        terminals=endings == ENDED,
-        timeouts=endings == CUT,
-    )
+def _count_all(log: Log, framed: FramedLog, framing: Framing) -> Edges:
+    """Once per log and framing. Two visitors at once may both count, to the same result."""
+    key = f"edges_{framing.token}"
+    if key not in log.derived:
+        log.derived[key] = aggregate_rows(framed.rows)
+    edges: Edges = log.derived[key]
+    return edges
 
 
-def aggregate_rows(rows: Transitions) -> Edges:
-    """Group rows in memory into weighted edges, in the order in which the log first shows them."""
-    n_actions, n_next = int(rows.actions.max(initial=0)) + 1, int(rows.next_observations.max(initial=-1)) + 2
-    endings = np.where(rows.terminals, ENDED, np.where(rows.timeouts, CUT, GOES_ON))
-    keys = ((rows.observations * n_actions + rows.actions) * n_next + rows.next_observations + 1) * 3 + endings
-    members, distinct = pd.factorize(keys)  # hashes, where numpy.unique would sort
-    pairs, following = np.divmod(distinct // 3, n_next)
-    known = ~np.isnan(rows.rewards)
-    return Edges(
-        states=pairs // n_actions,
-        actions=pairs % n_actions,
-        next_states=following - 1,
-        endings=distinct % 3,
-        counts=np.bincount(members, minlength=len(distinct)),
-        n_known=np.bincount(members, known, minlength=len(distinct)).astype(np.int64),
-        reward_sums=np.bincount(members, np.where(known, rows.rewards, 0.0), minlength=len(distinct)).astype(float),
-    )
-
-
-def aggregate(log: Log, relation: str) -> Edges:
-    """Group rows with integer columns s, a, s2, ending, framed_reward into weighted edges, in DuckDB.
-
-    As :func:`aggregate_rows`, for rows that stay where they are; edges come in no order.
-    """
-    columns = (
-        log.cursor()
-        .execute(
-            "SELECT s, a, s2, ending, count(*) AS counts, count(framed_reward) AS n_known, "
-            f"coalesce(sum(framed_reward), 0.0) AS reward_sums FROM ({relation}) GROUP BY s, a, s2, ending"
-        )
-        .fetchnumpy()
-    )
-    whole = {name: np.asarray(column) for name, column in columns.items()}
-    return Edges(
-        states=whole["s"].astype(np.int64),
-        actions=whole["a"].astype(np.int64),
-        next_states=whole["s2"].astype(np.int64),
-        endings=whole["ending"],
-        counts=whole["counts"],
-        n_known=whole["n_known"],
-        reward_sums=whole["reward_sums"],
-    )
+def _places(log: Log, relation: str) -> IntArray:
+    """Places of the kept rows: rows are numbered from 0 in the order of the log."""
+    return np.asarray(log.cursor().execute(f"SELECT row FROM ({relation}) ORDER BY row").fetchnumpy()["row"])
 
 
 _NARROW = ("row", "episode_id", "t", "s", "a", "s2", "ending", "framed_reward", "episode_return", "success")
@@ -476,35 +396,13 @@ def _edited_relation(suffix: str, edits: Sequence[CoverageEdit]) -> tuple[str, l
     return "WITH " + ",\n".join(stages), [f"stage_{i}" for i in range(len(edits) + 1)]
 
 
-def _count_stages(log: Log, relation: str, names: list[str]) -> tuple[StageCounts, ...]:
+def _count_stages(log: Log, framed: FramedLog, relation: str, names: list[str]) -> tuple[StageCounts, ...]:
     if len(names) == 1:
-        return (StageCounts(log.n_episodes, log.n_steps),)
+        return (StageCounts(int(np.count_nonzero(np.bincount(framed.episodes))), log.n_steps),)
     counts = " UNION ALL ".join(
         f"SELECT {i} AS stage, count(DISTINCT episode_id), count(*) FROM {name}" for i, name in enumerate(names)
     )
     return tuple(StageCounts(e, n) for _, e, n in log.rows(f"{relation} {counts} ORDER BY stage"))
-
-
-def _names(log: Log, table: str, name: str, index: str) -> NDArray[Any]:
-    return np.array([row[0] for row in log.rows(f"SELECT {name} FROM {table} ORDER BY {index}")], dtype=object)
-
-
-def _valid_mask(log: Log, framing: Framing, suffix: str, n_states: int, n_actions: int) -> tuple[BoolArray, bool]:
-    """Offered or taken pairs of the unedited log; a state where some step doesn't say what was offered allows all."""
-    mask = np.zeros((n_states, n_actions), dtype=bool)
-    says = log.rows("SELECT count(available_tools) > 0 FROM steps")[0][0]
-    if not says or framing.action != "action":
-        return ~mask, False
-    offered = log.rows(
-        f"""SELECT DISTINCT s, actions.a FROM (SELECT DISTINCT s, unnest(available_tools) AS action_name
-                FROM framed_{suffix} JOIN steps USING (row)) JOIN actions_{suffix} AS actions USING (action_name)
-            UNION SELECT DISTINCT s, a FROM framed_{suffix}"""
-    )
-    states, actions = np.array(offered, dtype=np.int64).T
-    mask[states, actions] = True
-    silent = log.rows(f"SELECT DISTINCT s FROM framed_{suffix} JOIN steps USING (row) WHERE available_tools IS NULL")
-    mask[[s for (s,) in silent]] = True
-    return mask, True
 
 
 def _check_actions(edits: Sequence[CoverageEdit], actions: tuple[str, ...]) -> None:
@@ -516,61 +414,8 @@ def _check_actions(edits: Sequence[CoverageEdit], actions: tuple[str, ...]) -> N
             raise InvalidEdit(f"The log has no action called {edit.action!r}, so there is nothing to take out. {hint}")
 
 
-def _cannot_compute(error: duckdb.Error) -> str:
-    """A condition was read but doesn't fit the values: texts compared with numbers, say."""
-    return f"The condition of an edit can't be computed on this log: {str(error).splitlines()[0]}"
-
-
 def _why_empty(edits: Sequence[CoverageEdit], stages: Sequence[StageCounts]) -> str:
     emptied = next((edit for edit, after in zip(edits, stages[1:], strict=True) if not after.n_steps), None)
     if emptied is None:
         return "The log holds no step."
     return f"No step is left after this edit: {emptied.sentence} Remove it or make it milder."
-
-
-def _recollected(log: Log, edits: Sequence[CoverageEdit]) -> Log:
-    """The log that the re-collecting edits ask for; the same edits find the log made before."""
-    recollections = [edit for edit in edits if isinstance(edit, DropAction) and edit.how == "recollect"]
-    for edit in recollections:
-        if log.source is None:
-            raise InvalidEdit(
-                f"{log.name} is an imported log: no world is known that could collect it again without {edit.action}. "
-                "Drop the episodes that contain it instead."
-            )
-        log = _collected_without(log, log.source, edit)
-    return log
-
-
-def _collected_without(log: Log, source: WorldSource, edit: DropAction) -> Log:
-    world = make_world(source.world)
-    if edit.action not in world.action_names:
-        raise InvalidEdit(f"{world.name} has no action called {edit.action!r}; it has {', '.join(world.action_names)}.")
-    if edit.columns - {"task"}:
-        raise InvalidEdit(
-            f"To collect again without {edit.action}, the condition may only name the task, not "
-            f"{', '.join(sorted(edit.columns - {'task'}))}: an agent can't avoid what it doesn't see."
-        )
-    tasks = _tasks_where(log, edit.where) if edit.where else ("*",)
-    behavior: Behavior = source.behavior.without(edit.action, tasks)
-    new_source = replace(source, behavior=behavior, behavior_name=named_behavior(behavior)[0])
-    new_log = recollected(new_source, name=f"{log.name}, collected again without {edit.action}")
-    still = new_log.rows(
-        "SELECT count(*) FROM steps WHERE action = ? AND (? OR list_contains(?, task))",
-        [edit.action, tasks == ("*",), list(tasks)],
-    )[0][0]
-    if still:
-        raise InvalidEdit(
-            f"No agent of {world.name} can do without {edit.action}: where it is the only valid action it is taken all the same "
-            f"({still:,} times in the new log). Drop the episodes or the steps instead."
-        )
-    return new_log
-
-
-def _tasks_where(log: Log, where: str) -> tuple[str, ...]:
-    try:
-        tasks = tuple(task for (task,) in log.rows(f"SELECT DISTINCT task FROM steps WHERE {where} ORDER BY task"))
-    except duckdb.Error as error:
-        raise InvalidEdit(_cannot_compute(error)) from error
-    if not tasks:
-        raise InvalidEdit(f"No task of the log meets the condition {where}.")
-    return tasks

@@ -1,25 +1,32 @@
 """Framing: which columns are state, action and reward. It turns a log of steps into something to learn from.
 
 A framing is SQL expressions over the columns of ``steps``; ``episode`` is the window "this episode in order of t", so
-``lag(tool) OVER episode`` is the last tool. The framed table is made once per log and framing, with states and actions
-as integers, so that every later question is a scan over small numbers.
+``lag(tool) OVER episode`` is the last tool. SQL says what a step's state, action and reward are; what follows a step and
+how an episode ended is the same for all framings and settled here, once per log and framing, in arrays of integers.
 
-What follows a step is settled here, before any coverage edit: removing rows later never makes two distant steps
-neighbours.
+That is before any coverage edit: removing rows later never makes two distant steps neighbours.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import duckdb
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from .arrays import BoolArray, FloatArray, IntArray
+from .edges import Transitions
 from .errors import InvalidConfig
 from .log import Log
-from .schema import canonical_json, short_hash
+from .schema import COLUMNS, canonical_json, short_hash
 from .worlds import make_world
+
+RETURN_IS_POSITIVE = "episode_return > 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +47,7 @@ class Framing:
     action: str = "action"
     reward: str = "reward"
     discount: float = 0.99
-    success: str = "episode_return > 0"
+    success: str = RETURN_IS_POSITIVE
     title: str = "custom framing"
     sentence: str = ""
 
@@ -84,7 +91,7 @@ def default_framing_name(log: Log) -> str:
     """``world_state`` where every step carries its state as text, else ``last_tool``."""
     name: str | None = log.derived.get("default_framing")
     if name is None:
-        states_known = log.rows("SELECT bool_and(state_text IS NOT NULL) FROM steps")[0][0]
+        states_known = log.source is not None or not log.columns("state_text")["state_text"].null_count
         name = log.derived["default_framing"] = "world_state" if states_known else "last_tool"
     return name
 
@@ -94,116 +101,133 @@ def default_framing(log: Log) -> Framing:
     return FRAMINGS[default_framing_name(log)]
 
 
-# Endings, as stored in the framed table: what may be bootstrapped from.
-GOES_ON, ENDED, CUT = 0, 1, 2
-
 FRAMED_COLUMNS = ("state_key", "action_name", "framed_reward", "next_state_key", "episode_return", "success")
 
 
-def framed_tables(log: Log, framing: Framing) -> str:
-    """Make the framed tables of a log, once, and return the suffix of their names.
+class FramedLog(NamedTuple):
+    """The steps of a log as states, actions and rewards.
 
-    ``framed_<suffix>`` has one row per step: row, episode_id, s, a, s2 (-1 where nothing follows), ending, framed_reward,
-    episode_return, success. ``states_<suffix>`` and ``actions_<suffix>`` name the integers. ``framed_steps_<suffix>`` is
-    the wide view: every column of ``steps`` with :data:`FRAMED_COLUMNS`.
+    In SQL, ``framed_<token>`` has one row per step: row, episode_id, t, s, a, s2 (-1 where nothing follows), ending,
+    framed_reward, episode_return, success. ``framed_steps_<token>`` is the wide view: every column of ``steps`` with
+    :data:`FRAMED_COLUMNS`.
+    """
+
+    states: tuple[str, ...]  # S keys, in natural order
+    actions: tuple[str, ...]  # A names: in the world's order, else by use; those only offered come last
+    rows: Transitions  # N
+    episodes: IntArray  # (N,) number of the episode
+    ranks: IntArray  # (N,) place when all rows are ordered by episode, then t
+    episode_returns: FloatArray  # (N,) undiscounted, of the row's episode; NaN where a reward of it is unknown
+    valid_mask: BoolArray  # (S, A) offered or taken; all where the log doesn't say what was offered
+    validity_known: bool
+
+
+def framed_log(log: Log, framing: Framing) -> FramedLog:
+    """Frame a log, once.
 
     Raises:
         InvalidConfig: an expression is no valid SQL over the steps, or gives no state or action.
     """
-    suffix = framing.token
+    key = f"framed_{framing.token}"
     with log.lock:
-        if f"framed_steps_{suffix}" not in log.derived:
-            _make_tables(log, framing, suffix)
-            log.derived[f"framed_steps_{suffix}"] = True
-    return suffix
+        if key not in log.derived:
+            log.derived[key] = _frame(log, framing)
+        found: FramedLog = log.derived[key]
+    return found
 
 
-def _make_tables(log: Log, framing: Framing, suffix: str) -> None:
-    cursor = log.cursor()
-    try:
-        cursor.execute(
-            f"""
-            CREATE OR REPLACE TEMP TABLE draft AS
-            SELECT row, episode_id, t, ({framing.state})::VARCHAR AS state_key, ({framing.action})::VARCHAR AS action_name,
-                   ({framing.reward})::DOUBLE AS framed_reward, terminal, timeout,
-                   lead(t) OVER episode AS next_t
-            FROM steps WINDOW episode AS (PARTITION BY episode_id ORDER BY t)"""
-        )
-    except duckdb.Error as error:
-        raise InvalidConfig(f"The framing can't be computed on this log: {str(error).splitlines()[0]}") from error
-    missing = cursor.execute("SELECT count(*) FROM draft WHERE state_key IS NULL OR action_name IS NULL").fetchall()[0][
-        0
-    ]
+def _frame(log: Log, framing: Framing) -> FramedLog:
+    steps, offers = _framed_columns(log, framing), _offers(log, framing)
+    states, observations = _number(steps["state_key"], _in_natural_order)
+    world_actions = make_world(log.source.world).action_names if log.source else ()
+
+    def in_order(used: dict[str, int]) -> Iterable[str]:
+        by_use = sorted(used, key=lambda name: (-used[name], name))
+        return dict.fromkeys([*world_actions, *by_use, *(offers.names if offers else ())])
+
+    names, actions = _number(steps["action_name"], in_order)
+    episodes = _encoded(steps["episode_id"]).indices.to_numpy().astype(np.int64)
+    t = steps["t"].to_numpy().astype(np.int64)
+    order = np.argsort(episodes * (t.max() - t.min() + 1) + (t - t.min()), kind="stable")
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    rewards = np.array(steps["framed_reward"].to_numpy(), dtype=np.float64)  # NULL becomes NaN
+    rewards[~np.isfinite(rewards)] = np.nan
+    goes_on, ended, following = _follow(episodes[order], t[order], steps["terminal"], steps["timeout"], order)
+    next_observations = np.where(goes_on, observations[following], -1)
+    rows = Transitions(observations, actions, rewards, next_observations, ended, ~goes_on & ~ended)
+    for column in rows:
+        column.flags.writeable = False  # every dataset of the log shares them
+    mask = _valid_mask(rows, len(states), names, offers)
+    returns = np.bincount(episodes, rewards)[episodes]
+    framed = FramedLog(states, names, rows, episodes, ranks, returns, mask, offers is not None)
+    _define_tables(log, framing, framed, steps)
+    return framed
+
+
+# -- what the expressions say ------------------------------------------------------------------------------------
+
+
+def _framed_columns(log: Log, framing: Framing) -> pa.Table:
+    """episode_id, t, terminal, timeout, state_key, action_name and framed_reward of each step, in the order of the log."""
+    kept = ("episode_id", "t", "terminal", "timeout")
+    expressions = (framing.state, framing.action, framing.reward)
+    if all(map(_is_column, expressions, ("VARCHAR", "VARCHAR", "DOUBLE"))) and framing.success == RETURN_IS_POSITIVE:
+        table = log.columns(*kept, *expressions)
+        table = pa.table(table.columns, [*kept, "state_key", "action_name", "framed_reward"])
+    else:
+        table = _computed_columns(log, framing, kept)
+    missing = max(table[name].null_count for name in ("state_key", "action_name"))
     if missing:
         raise InvalidConfig(
             f"The framing gives no state or no action for {missing:,} of {log.n_steps:,} steps; "
             "wrap its expressions in coalesce(..., 'unknown')."
         )
-    _make_states(cursor, suffix)
-    _make_actions(log, cursor, suffix)
-    # A gap in t means that steps are missing: what follows is then unknown, and the later step is no successor.
-    # Where a log can't say whether its last step ended the task, the step counts as an ending (the dataset says so).
-    # A reward that is NaN or infinite is unknown.
-    cursor.execute(
-        f"""
-        CREATE OR REPLACE TABLE framed_{suffix} AS
-        WITH known AS (
-            SELECT * REPLACE (CASE WHEN isfinite(framed_reward) THEN framed_reward END AS framed_reward) FROM draft
-        ), joined AS (
-            SELECT row, episode_id, t, s, a, framed_reward,
-                   next_t = t::BIGINT + 1 AND NOT coalesce(terminal, FALSE) AND NOT coalesce(timeout, FALSE) AS goes_on,
-                   coalesce(terminal, next_t IS NULL AND timeout IS NULL) AS ended,
-                   sum(framed_reward) OVER (PARTITION BY episode_id) AS episode_return,
-                   count(*) OVER (PARTITION BY episode_id) = count(framed_reward) OVER (PARTITION BY episode_id) AS complete
-            FROM known JOIN states_{suffix} USING (state_key) JOIN actions_{suffix} USING (action_name)
-        )
-        SELECT row, episode_id, t, s, a,
-               CASE WHEN goes_on THEN lead(s) OVER (PARTITION BY episode_id ORDER BY t) ELSE -1 END AS s2,
-               CASE WHEN goes_on THEN {GOES_ON} WHEN ended THEN {ENDED} ELSE {CUT} END::TINYINT AS ending,
-               framed_reward,
-               CASE WHEN complete THEN episode_return END AS episode_return,
-               CASE WHEN complete THEN ({framing.success}) END AS success
-        FROM joined ORDER BY row"""
-    )
-    cursor.execute("DROP TABLE draft")
-    cursor.execute(
-        f"""
-        CREATE OR REPLACE VIEW framed_steps_{suffix} AS
-        SELECT steps.*, here.state_key, action_name, framed_reward, after.state_key AS next_state_key,
-               episode_return, success, framed.s, framed.a, framed.s2, framed.ending
-        FROM framed_{suffix} AS framed JOIN steps USING (row)
-        JOIN states_{suffix} AS here ON here.s = framed.s
-        JOIN actions_{suffix} AS acted ON acted.a = framed.a
-        LEFT JOIN states_{suffix} AS after ON after.s = framed.s2"""
-    )
+    return table
 
 
-def _make_states(cursor: duckdb.DuckDBPyConnection, suffix: str) -> None:
-    """Number the state keys in natural order, so that "result 9" stands before "result 10"."""
-    keys = [key for (key,) in cursor.execute("SELECT DISTINCT state_key FROM draft").fetchall()]
-    _make_index(cursor, f"states_{suffix}", "state_key", "s", sorted(keys, key=lambda key: (_natural_order(key), key)))
+_SQL_TYPES = {column.name: column.sql_type for column in COLUMNS}
 
 
-def _make_actions(log: Log, cursor: duckdb.DuckDBPyConnection, suffix: str) -> None:
-    """Number the actions: in the world's order, else by how often they were taken; those only offered come last."""
-    by_use = "SELECT action_name FROM draft GROUP BY action_name ORDER BY count(*) DESC, action_name"
-    taken = [name for (name,) in cursor.execute(by_use).fetchall()]
-    in_order = make_world(log.source.world).action_names if log.source else ()
-    names = list(dict.fromkeys([*in_order, *taken, *sorted(offered_tools(log))]))
-    _make_index(cursor, f"actions_{suffix}", "action_name", "a", names)
+def _is_column(expression: str, sql_type: str) -> bool:
+    """Whether an expression is a bare column of this type: then no query is needed."""
+    return _SQL_TYPES.get(expression) == sql_type
 
 
-def offered_tools(log: Log) -> set[str]:
-    """Every tool the log says was available somewhere, called or not."""
-    found = log.rows("SELECT DISTINCT unnest(available_tools) FROM steps")
-    return {name for (name,) in found if name is not None}
+def _computed_columns(log: Log, framing: Framing, kept: Iterable[str]) -> pa.Table:
+    cursor = log.cursor()
+    try:
+        cursor.execute(f"SELECT ({framing.success})::BOOLEAN FROM (SELECT 0.5::DOUBLE AS episode_return)").fetchall()
+        return cursor.sql(
+            f"""SELECT {", ".join(kept)}, ({framing.state})::VARCHAR AS state_key,
+                       ({framing.action})::VARCHAR AS action_name, ({framing.reward})::DOUBLE AS framed_reward
+                FROM steps WINDOW episode AS (PARTITION BY episode_id ORDER BY t) ORDER BY row"""
+        ).to_arrow_table()
+    except duckdb.Error as error:
+        raise InvalidConfig(f"The framing can't be computed on this log: {str(error).splitlines()[0]}") from error
 
 
-def _make_index(cursor: duckdb.DuckDBPyConnection, table: str, name_column: str, index: str, names: list[str]) -> None:
-    arrow = pa.table({name_column: pa.array(names, pa.string()), index: pa.array(range(len(names)), pa.int32())})
-    cursor.register("given_index", arrow)
-    cursor.execute(f"CREATE OR REPLACE TABLE {table} AS FROM given_index")
-    cursor.unregister("given_index")
+def _number(
+    column: pa.ChunkedArray, order: Callable[[dict[str, int]], Iterable[str]]
+) -> tuple[tuple[str, ...], IntArray]:
+    """Names in the order that ``order`` makes of name -> how often, and the (N,) place of each row's name in it."""
+    encoded = _encoded(column)
+    codes, names = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+    used = {name: n for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True) if n}
+    in_order = tuple(order(used))
+    place = {name: i for i, name in enumerate(in_order)}
+    return in_order, np.array([place.get(name, -1) for name in names], dtype=np.int64)[codes]
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    return column.unify_dictionaries().combine_chunks()
+
+
+def _in_natural_order(used: dict[str, int]) -> list[str]:
+    """Order of state keys: "result 9" stands before "result 10"."""
+    return sorted(used, key=lambda key: (_natural_order(key), key))
 
 
 def _natural_order(text: str) -> list[tuple[int, str]]:
@@ -211,3 +235,130 @@ def _natural_order(text: str) -> list[tuple[int, str]]:
 
 
 _INTEGER = re.compile(r"(-?\d{1,15})")
+
+
+# -- what was offered --------------------------------------------------------------------------------------------
+
+
+class _Offers(NamedTuple):
+    """Which tools the log says were available at its steps."""
+
+    names: tuple[str, ...]
+    rows: IntArray  # step of each offer
+    tools: IntArray  # index into ``names`` of each offer
+    silent: BoolArray  # (N,) steps that don't say
+
+
+def _offers(log: Log, framing: Framing) -> _Offers | None:
+    """None where no step says what was available, or where actions aren't the log's own."""
+    if framing.action != "action":
+        return None
+    lists = log.columns("available_tools")["available_tools"]
+    if lists.null_count == len(lists):
+        return None
+    offers = pa.chunked_array([chunk.flatten() for chunk in lists.chunks])
+    lengths = pc.list_value_length(lists).fill_null(0).to_numpy()
+    rows = np.repeat(np.arange(len(lists)), lengths)
+    if offers.null_count:  # a hole in a list is no tool
+        rows, offers = rows[offers.is_valid().to_numpy()], offers.drop_null()
+    names, tools = _number(offers, sorted)
+    return _Offers(names, rows, tools, lists.is_null().to_numpy())
+
+
+def offered_tools(log: Log) -> set[str]:
+    """Every tool the log says was available somewhere, called or not."""
+    offers = _offers(log, FRAMINGS["world_state"])
+    return set(offers.names) if offers else set()
+
+
+def _valid_mask(rows: Transitions, n_states: int, actions: tuple[str, ...], offers: _Offers | None) -> BoolArray:
+    """Offered or taken pairs; a state where some step doesn't say what was offered allows all."""
+    mask = np.zeros((n_states, len(actions)), dtype=bool)
+    if offers is None:
+        return ~mask
+    places = np.array([actions.index(name) for name in offers.names], dtype=np.int64)
+    mask[rows.observations[offers.rows], places[offers.tools]] = True
+    mask[rows.observations, rows.actions] = True
+    mask[rows.observations[offers.silent]] = True
+    return mask
+
+
+# -- what follows ------------------------------------------------------------------------------------------------
+
+
+def _follow(
+    episodes: IntArray, t: IntArray, terminal: pa.ChunkedArray, timeout: pa.ChunkedArray, order: IntArray
+) -> tuple[BoolArray, BoolArray, IntArray]:
+    """Which steps go on, which end their episode, and the place of the step that follows (any, where none does).
+
+    A gap in t means that steps are missing: what follows is then unknown, and the later step is no successor. Where a
+    log can't say whether its last step ended the task, the step counts as an ending (the dataset says so).
+
+    Args:
+        episodes: (N,) in the order of time.
+        t: (N,) in the order of time.
+        terminal: (N,) as the log has them.
+        timeout: (N,) as the log has them.
+        order: (N,) places in the log, in the order of time.
+    """
+    is_followed, without_gap = np.zeros((2, len(order)), dtype=bool)
+    following = np.zeros(len(order), dtype=np.int64)
+    same = episodes[1:] == episodes[:-1]
+    is_followed[order[:-1]] = same
+    without_gap[order[:-1]] = same & (t[1:] == t[:-1] + 1)
+    following[order[:-1]] = order[1:]
+    is_terminal, is_timeout = _is_true(terminal), _is_true(timeout)
+    goes_on = without_gap & ~is_terminal & ~is_timeout
+    says_nothing = _is_null(terminal) & _is_null(timeout)
+    return goes_on, ~goes_on & (is_terminal | (says_nothing & ~is_followed)), following
+
+
+def _is_true(column: pa.ChunkedArray) -> BoolArray:
+    return np.asarray(column.fill_null(False).to_numpy())
+
+
+def _is_null(column: pa.ChunkedArray) -> BoolArray:
+    return np.asarray(column.is_null().to_numpy())
+
+
+# -- for SQL -----------------------------------------------------------------------------------------------------
+
+
+def _define_tables(log: Log, framing: Framing, framed: FramedLog, steps: pa.Table) -> None:
+    """Hand over what SQL about the framed log needs."""
+    suffix, rows = framing.token, framed.rows
+
+    def numbers() -> pa.Table:
+        columns = {
+            "row": pa.array(np.arange(len(rows.actions))),
+            "episode_id": steps["episode_id"],
+            "t": steps["t"],
+            "s": pa.array(rows.observations.astype(np.int32)),
+            "a": pa.array(rows.actions.astype(np.int32)),
+            "s2": pa.array(rows.next_observations.astype(np.int32)),
+            "ending": pa.array(rows.endings),
+            "framed_reward": pa.array(rows.rewards, from_pandas=True),  # NaN becomes NULL
+            "episode_return": pa.array(framed.episode_returns, from_pandas=True),
+        }
+        return pa.table(columns)
+
+    log.define(f"states_{suffix}", lambda: _index_table("state_key", "s", framed.states))
+    log.define(f"actions_{suffix}", lambda: _index_table("action_name", "a", framed.actions))
+    log.define(f"numbers_{suffix}", numbers)
+    success = f"CASE WHEN episode_return IS NOT NULL THEN ({framing.success}) END AS success"
+    log.define(f"framed_{suffix}", lambda: f"SELECT *, {success} FROM numbers_{suffix}")
+    log.define(
+        f"framed_steps_{suffix}",
+        lambda: (
+            f"""SELECT steps.*, here.state_key, action_name, framed_reward, after.state_key AS next_state_key,
+                   episode_return, success, framed.s, framed.a, framed.s2, framed.ending
+            FROM framed_{suffix} AS framed JOIN steps USING (row)
+            JOIN states_{suffix} AS here ON here.s = framed.s
+            JOIN actions_{suffix} AS acted ON acted.a = framed.a
+            LEFT JOIN states_{suffix} AS after ON after.s = framed.s2"""
+        ),
+    )
+
+
+def _index_table(name_column: str, index_column: str, names: tuple[str, ...]) -> pa.Table:
+    return pa.table({name_column: pa.array(names, pa.string()), index_column: pa.array(range(len(names)), pa.int32())})

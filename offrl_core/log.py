@@ -1,7 +1,6 @@
 """A log: steps of episodes in an in-memory DuckDB, with the raw records beside them.
 
-In memory, because a DuckDB file locks other processes out; Parquet is the form at rest. One connection thread per log:
-sums are then added in one order, so that a run repeats bit for bit, and thirty visitors share two cores fairly.
+In memory, because a DuckDB file locks other processes out; Parquet is the form at rest.
 """
 
 from __future__ import annotations
@@ -9,18 +8,23 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections import deque
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pyarrow import parquet
 
 from .behavior import Behavior, WorldSource, collect_steps, named_behavior
+from .database import Database
 from .errors import EmptyDataset, TraceFormatError
 from .importers.report import ImportReport
-from .schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, canonical_json, short_hash
+from .schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, TEXT_COLUMNS, canonical_json, short_hash
 
 DATA_DIRECTORY = Path(__file__).resolve().parent.parent / "data"
 
@@ -45,44 +49,78 @@ BUNDLED: dict[str, WorldSource] = {
 class Log:
     """Steps of episodes, queryable; see :mod:`offrl_core.schema` for the columns.
 
+    The steps stay in the Arrow table or Parquet file they came in until somebody asks in SQL.
+
     Attributes:
         name: what people call it.
         fingerprint: 16 hexadecimal digits that identify the content.
         source: how a world's log was made; None for an imported one, whose truth is unknown.
         report: what was read, what was not, and why.
+        n_steps: rows.
     """
 
     def __init__(
         self,
-        relation: str,
+        steps: pa.Table | parquet.ParquetFile,
         *,
         name: str,
         fingerprint: str,
         source: WorldSource | None,
         report: ImportReport,
-        tables: dict[str, pa.Table] | None = None,
+        records: pa.Table | None = None,
     ) -> None:
-        """Load the table expression ``relation`` (over ``tables`` or a file) as the steps of the log."""
+        """Take steps, with the columns of the schema, and the raw records behind them."""
         self.name, self.fingerprint, self.source, self.report = name, fingerprint, source, report
-        self.lock = threading.Lock()  # guards the making of derived tables, see offrl_core.framing
-        self.derived: dict[str, Any] = {}  # what framing and dataset know of them, by name
-        self._connection = duckdb.connect(config={"threads": "1", "autoinstall_known_extensions": "false"})
-        given = {"records": RECORDS_ARROW_SCHEMA.empty_table(), **(tables or {})}
-        for table_name, table in given.items():
-            self._connection.register(f"given_{table_name}", table)
-        self._connection.execute(
-            f"CREATE TABLE steps AS SELECT (row_number() OVER () - 1)::BIGINT AS row, * FROM {relation}"
-        )
-        self._connection.execute("CREATE TABLE records AS FROM given_records")
-        for table_name in given:
-            self._connection.unregister(f"given_{table_name}")
-        self.n_steps, self.n_episodes = self.rows("SELECT count(*), count(DISTINCT episode_id) FROM steps")[0]
+        self.lock = threading.Lock()  # guards the making of derived things, see offrl_core.framing
+        self.derived: dict[str, Any] = {}  # what framing and dataset know of the steps, by name
+        self._loading = threading.Lock()
+        self._unloaded: deque[tuple[str, Callable[[], pa.Table | str]]] = deque()
+        self._steps: pa.Table | parquet.ParquetFile | None = steps
+        self.n_steps: int = steps.num_rows if isinstance(steps, pa.Table) else steps.metadata.num_rows
         if not self.n_steps:
             raise EmptyDataset(f"{name} holds no step, so there is nothing to look at.")
+        self.define("records", lambda: RECORDS_ARROW_SCHEMA.empty_table() if records is None else records)
+
+    @cached_property
+    def _database(self) -> Database:
+        return Database()
+
+    @cached_property
+    def n_episodes(self) -> int:
+        """How many episodes the steps belong to."""
+        return len(self.columns("episode_id")["episode_id"].unique())
+
+    def columns(self, *names: str) -> pa.Table:
+        """Columns of the steps as they are, without a query; text may come as dictionaries."""
+        steps = self._steps
+        if isinstance(steps, parquet.ParquetFile):
+            with self._loading:  # it isn't made for two readers at once
+                return steps.read(list(names), use_threads=False)
+        if steps is not None:
+            return steps.select(names)
+        return self.cursor().sql(f"SELECT {', '.join(names)} FROM steps ORDER BY row").to_arrow_table()
+
+    def define(self, name: str, content: Callable[[], pa.Table | str]) -> None:
+        """Give SQL a table (from Arrow) or a view (from a SELECT). It is made when somebody asks in SQL, or never."""
+        self._unloaded.append((name, content))
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of one's own to the tables of this log; safe to use beside others."""
-        return self._connection.cursor()
+        with self._loading:
+            cursor = self._database.cursor()
+            if self._steps is not None:
+                self._load_steps(cursor)
+            while self._unloaded:
+                name, content = self._unloaded[0]
+                _load(cursor, name, content())
+                self._unloaded.popleft()
+        return cursor
+
+    def _load_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        steps = self._steps.read() if isinstance(self._steps, parquet.ParquetFile) else self._steps
+        assert steps is not None
+        _load(cursor, "steps", steps.add_column(0, "row", pa.array(np.arange(self.n_steps))))
+        self._steps = None  # one copy is enough
 
     def rows(self, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """Run trusted SQL and return its rows. SQL of visitors goes through :func:`offrl_core.query.run_query`."""
@@ -123,6 +161,17 @@ class Log:
         return f"Log({self.name!r}, {self.n_episodes:,} episodes, {self.n_steps:,} steps)"
 
 
+def _load(cursor: duckdb.DuckDBPyConnection, name: str, content: pa.Table | str) -> None:
+    if isinstance(content, str):
+        cursor.execute(f"CREATE OR REPLACE VIEW {name} AS {content}")
+        return
+    cursor.register("given", content)
+    try:
+        cursor.execute(f"CREATE OR REPLACE TABLE {name} AS FROM given")
+    finally:
+        cursor.unregister("given")
+
+
 def collect(
     world: str, behavior: str | Behavior = "logger", n_episodes: int = 3000, seed: int = 42, name: str | None = None
 ) -> Log:
@@ -156,19 +205,16 @@ _collecting = threading.Lock()
 _collected: dict[str, Log] = {}
 
 
-def log_of_source(source: WorldSource, *, name: str, steps_file: Path | None = None) -> Log:
+def log_of_source(source: WorldSource, *, name: str, steps: parquet.ParquetFile | None = None) -> Log:
     """The log that a source describes, collected anew or read from its Parquet file."""
-    # A path is data, not a parameter, inside CREATE TABLE; quotes are doubled.
-    relation = "given_steps" if steps_file is None else "read_parquet('{}')".format(str(steps_file).replace("'", "''"))
     log = Log(
-        relation,
+        steps or collect_steps(source),
         name=name,
         fingerprint=short_hash(canonical_json(source.to_json())),
         source=source,
         report=ImportReport(format="world", why="made here by a logging policy"),
-        tables=None if steps_file else {"steps": collect_steps(source)},
     )
-    log.report.n_episodes, log.report.n_steps = log.n_episodes, log.n_steps
+    log.report.n_episodes, log.report.n_steps = source.n_episodes, log.n_steps
     return log
 
 
@@ -186,7 +232,13 @@ def bundled_log(name: str) -> Log:
         raise TraceFormatError(
             f"{sidecar_path.name} describes another log than this version of the code; run `make data`."
         )
-    return log_of_source(BUNDLED[name], name=sidecar["title"], steps_file=path)
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != sidecar["file_sha256"]:
+        raise TraceFormatError(f"{path.name} isn't the file that {sidecar_path.name} describes; run `make data`.")
+    steps = parquet.ParquetFile(
+        pa.BufferReader(content), read_dictionary=[*TEXT_COLUMNS, "available_tools.list.element"]
+    )
+    return log_of_source(BUNDLED[name], name=sidecar["title"], steps=steps)
 
 
 def make_bundled(name: str, directory: Path = DATA_DIRECTORY) -> Path:
@@ -250,10 +302,10 @@ def read_traces(
             raise TraceFormatError(f"{path.name} can't be opened: {error.strerror}.") from error
     imported = read_source(path.name, data, format=format, progress=progress)
     return Log(
-        "given_steps",
+        imported.steps,
         name=path.name,
         fingerprint=short_hash(hashlib.sha256(data).hexdigest() + (format or "")),
         source=None,
         report=imported.report,
-        tables={"steps": imported.steps, "records": imported.records},
+        records=imported.records,
     )

@@ -41,7 +41,7 @@ class TabularMDP:
         return q_values.reshape(self.rewards.shape)
 
 
-def build_mdp(
+def successor_matrix(
     n_states: int,
     n_actions: int,
     *,
@@ -49,9 +49,8 @@ def build_mdp(
     actions: IntArray,
     next_states: IntArray,
     probabilities: FloatArray,
-    rewards: FloatArray,
-) -> TabularMDP:
-    """Put flat lists together.
+) -> scipy.sparse.csr_array:
+    """Put flat lists of edges together.
 
     Args:
         n_states: S.
@@ -60,22 +59,21 @@ def build_mdp(
         actions: (N,) action of each edge.
         next_states: (N,) state that follows, -1 where the episode ends.
         probabilities: (N,) of each edge given its pair.
-        rewards: (A, S) expected immediate rewards, -inf where the pair may not be chosen.
+
+    Returns:
+        (A*S, S), see :class:`TabularMDP`.
     """
     goes_on = next_states >= 0
     pairs = actions[goes_on] * n_states + states[goes_on]
     # Compressed by hand: for a few hundred edges SciPy's checks of coordinates would take longer than the solution.
     order = np.argsort(pairs, kind="stable")
-    ends = np.cumsum(np.bincount(pairs, minlength=n_actions * n_states))
-    successors = scipy.sparse.csr_array(
-        (
-            probabilities[goes_on][order],
-            next_states[goes_on][order].astype(np.int32),
-            np.append(0, ends).astype(np.int32),
-        ),
-        shape=(n_actions * n_states, n_states),
-    )
-    return TabularMDP(rewards=rewards, successors=successors)
+    starts = np.zeros(n_actions * n_states + 1, dtype=np.int32)
+    np.cumsum(np.bincount(pairs, minlength=n_actions * n_states), out=starts[1:])
+    successors = scipy.sparse.csr_array((n_actions * n_states, n_states))
+    successors.data = probabilities[goes_on][order]
+    successors.indices = next_states[goes_on][order].astype(np.int32)
+    successors.indptr = starts
+    return successors
 
 
 def settled_change(values: FloatArray) -> float:

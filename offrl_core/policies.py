@@ -33,7 +33,7 @@ class TabularPolicy:
         off = np.abs(self.probabilities.sum(axis=1) - 1.0).max(initial=0.0)
         if not off <= 1e-5 or (self.probabilities < 0).any():  # NaN is off, too
             raise ValueError("every row of a policy must be a probability distribution")
-        self._row.update((state, i) for i, state in enumerate(self.states))
+        self._row.update(zip(self.states, range(len(self.states)), strict=True))
 
     def row(self, state_key: str) -> int | None:
         """Row of a state key, or None where the policy never saw it."""
@@ -59,9 +59,9 @@ def greedy_probabilities(q_values: FloatArray, allowed: BoolArray, fallback: Boo
     """(S, A) one-hot rows at the largest allowed Q, first of equals; a state without any allowed action is uniform over
     ``fallback`` (S, A).
     """
-    masked = np.where(allowed, q_values, -np.inf)
-    probabilities = np.zeros_like(q_values)
-    probabilities[np.arange(len(masked)), masked.argmax(axis=1)] = 1.0
+    best = np.where(allowed, q_values, -np.inf).argmax(axis=1)
+    probabilities = np.zeros(q_values.shape)
+    probabilities[np.arange(len(best)), best] = 1.0
     helpless = ~allowed.any(axis=1)
     if helpless.any():
         probabilities[helpless] = fallback[helpless] / fallback[helpless].sum(axis=1, keepdims=True)

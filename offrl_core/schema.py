@@ -101,6 +101,7 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 COLUMN_NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
+TEXT_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.sql_type in ("VARCHAR", "JSON"))
 STEPS_ARROW_SCHEMA = pa.schema([(column.name, column.arrow_type) for column in COLUMNS])
 RECORDS_ARROW_SCHEMA = pa.schema([("source_file", pa.string()), ("record", pa.int64()), ("raw", pa.string())])
 

@@ -58,7 +58,7 @@ def render_controls(now: work.Current) -> tuple[str, str]:
 
 def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
     """Row numbers of the states to show, filtered and sorted as chosen."""
-    tasks = dataset.tasks()
+    tasks = dataset.tasks
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Order",
@@ -130,7 +130,7 @@ def render_page(now: work.Current) -> None:
             "This learner has no values: it copies the log. The map shows nothing to learn from but its counts; see Coverage."
         )
         return
-    returned = dataset.mean_return()
+    returned = dataset.mean_return
     if returned is not None:
         st.caption(
             f":material/compare_arrows: At the start this policy promises **{promised_return(dataset, model):+.3f}** (learned, "

@@ -63,10 +63,10 @@ def train(dataset: Dataset, config: FqiConfig, *, seed: int) -> Training:
     require_rewards(dataset, "Fitted Q iteration")
     allowed = dataset.valid_mask if config.maximum == "valid" else np.ones_like(dataset.valid_mask)
     mdp = dataset.empirical_mdp(allowed, config.default_value)
-    q_values, change = mdp.rewards, np.inf
+    q_values, change, choosable = mdp.rewards, np.inf, np.ascontiguousarray(allowed.T)
     sweeps = value_iteration(mdp, dataset.discount, start=np.zeros(mdp.n_states), max_sweeps=config.max_sweeps)
     for sweep, (q_values, change) in enumerate(sweeps, start=1):
-        frame = np.where(allowed, q_values.T, np.nan) if key_frame(sweep) else None
+        frame = np.where(choosable, q_values, np.nan).T if key_frame(sweep) else None
         yield Progress(step=sweep, total=config.max_sweeps, metrics={"largest_change": change}, q_values=frame)
     converged = change <= settled_change(q_values[np.isfinite(q_values)])
     policy = TabularPolicy(

@@ -11,7 +11,7 @@ import pandas as pd
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..behavior import behavior_policy
 from ..dataset import Dataset
-from ..framing import ENDED
+from ..edges import ENDED
 from ..interfaces import TrainedModel
 from ..worlds import make_world
 from .exact import true_q_values
@@ -112,7 +112,7 @@ def promised_return(dataset: Dataset, model: TrainedModel) -> float | None:
     """Learned value of the policy where the episodes of the log begin (discounted); None for learners without values."""
     if model.q_values is None:
         return None
-    starts = dataset.start_counts()
+    starts = dataset.start_counts
     values = model.q_values[np.arange(dataset.n_states), model.policy.probabilities.argmax(axis=1)]
     return float((starts * np.where(starts > 0, values, 0.0)).sum() / starts.sum())
 

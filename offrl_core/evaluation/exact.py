@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import NotPossible
-from ..mdp import TabularMDP, build_mdp, discounted_sums, policy_chain, policy_values, value_iteration
+from ..mdp import TabularMDP, discounted_sums, policy_chain, policy_values, successor_matrix, value_iteration
 from ..policies import TabularPolicy, uniform_policy
 from ..worlds import World, make_world, reachable_states
 
@@ -89,16 +89,15 @@ class WorldModel:
                         edges.append((s, a, self._index_of(index, next_state, action), probability))
         # A world of one step has no edges, hence the shape.
         states, actions, next_states, probabilities = np.array(edges, dtype=float).reshape(-1, 4).T
-        mdp = build_mdp(
+        successors = successor_matrix(
             shape[1],
             shape[0],
             states=states.astype(np.int64),
             actions=actions.astype(np.int64),
             next_states=next_states.astype(np.int64),
             probabilities=probabilities,
-            rewards=rewards,
         )
-        return mdp, successes
+        return TabularMDP(rewards=rewards, successors=successors), successes
 
     @staticmethod
     def _index_of(index: dict[Any, int], state: Any, action: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import statistics
 from dataclasses import replace
 
@@ -9,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 import offrl_core as orl
-from offrl_core.dataset import Transitions, aggregate, aggregate_rows
+from offrl_core.dataset import Dataset
+from offrl_core.edges import aggregate, aggregate_rows
 from offrl_core.importers.report import ImportReport
 from offrl_core.log import Log
-from offrl_core.mdp import TabularMDP, build_mdp
+from offrl_core.mdp import TabularMDP, successor_matrix
 from offrl_core.schema import steps_table
 
 from .measure import Line, Work, cost, duration, faster, interleaved, seconds_of
@@ -21,15 +23,27 @@ SWEEPS, LEARNING_RATE = 200, 0.25
 N_ROWS, N_STATES, N_ACTIONS, N_SUCCESSORS, ENDING_SHARE = 1_000_000, 10_000, 10, 5, 0.05
 
 
-def row_by_row(rows: Transitions, valid_mask: np.ndarray, discount: float) -> dict[tuple[int, int], float]:
-    """The published procedure as anyone would write it first: 200 passes, one small step per row."""
-    steps = list(zip(*(column.tolist() for column in rows[:4]), strict=True))
-    valid = [np.flatnonzero(mask).tolist() for mask in valid_mask]
-    q_values = {(s, a): 0.0 for s in range(len(valid)) for a in range(valid_mask.shape[1])}
+Step = tuple[str, str, float, str | None]  # state key, action name, reward, next state key
+
+
+def steps_of(dataset: Dataset) -> list[Step]:
+    """The rows as the log gives them."""
+    table = f"framed_steps_{dataset.framing.token}"
+    return dataset.log.rows(f"SELECT state_key, action_name, framed_reward, next_state_key FROM {table} ORDER BY row")
+
+
+def row_by_row(steps: list[Step], dataset: Dataset) -> dict[tuple[str, str], float]:
+    """The published procedure as anyone would write it first: 200 passes, one small step per row.
+
+    Q is a dict here; with a NumPy table, whose cells are slow to reach from Python, the loop takes three times as long.
+    """
+    names, discount = np.array(dataset.actions), dataset.discount
+    valid = {state: names[mask].tolist() for state, mask in zip(dataset.states, dataset.valid_mask, strict=True)}
+    q_values = {(state, action): 0.0 for state in valid for action in dataset.actions}
     for _ in range(SWEEPS):
         for state, action, reward, following in steps:
             target = reward
-            if following >= 0:
+            if following is not None:
                 target += discount * max(q_values[following, a] for a in valid[following])
             q_values[state, action] += LEARNING_RATE * (target - q_values[state, action])
     return q_values
@@ -43,7 +57,7 @@ def block_median(work: Work, repetitions: int) -> float:
 def learning_lines() -> list[Line]:
     """Naive FQI on the bundled log, from three places on the way, against the row-by-row loop."""
     dataset = orl.frame(orl.bundled_log("calculator"))
-    rows, log = dataset.transitions(), dataset.log
+    rows, steps, log = dataset.transitions(), steps_of(dataset), dataset.log
 
     def from_memory() -> None:
         orl.train(replace(dataset, edges=aggregate_rows(rows)), "fqi")
@@ -58,10 +72,11 @@ def learning_lines() -> list[Line]:
         orl.train(orl.frame(orl.bundled_log("calculator")), "fqi")
 
     def by_rows() -> None:
-        row_by_row(rows, dataset.valid_mask, dataset.discount)
+        row_by_row(steps, dataset)
 
+    gc.freeze()  # as app.py does, and so that nobody's garbage collection walks over the rows of another
     # One loop takes as long as thousands of ours, so each turn holds a block of each of ours.
-    blocks = {from_memory: 50, from_frame: 50, from_table: 20, from_parquet: 3, by_rows: 1}
+    blocks = {from_memory: 300, from_frame: 300, from_table: 30, from_parquet: 30, by_rows: 1}
     turns = [[block_median(work, n) for work, n in blocks.items()] for _ in range(3)]
     memory, frame, table, parquet, loop = (statistics.median(column) for column in zip(*turns, strict=True))
     peer = "row by row, 200 sweeps"
@@ -104,12 +119,11 @@ def synthetic_log() -> Log:
     """A log whose connection also holds the million rows, as the framed table ``synthetic``."""
     step = {"episode_id": "a", "t": 0, "action": "a"}
     log = Log(
-        "given_steps",
+        steps_table([step]),
         name="",
         fingerprint="",
         source=None,
         report=ImportReport(),
-        tables={"steps": steps_table([step])},
     )
     cursor = log.cursor()
     cursor.register("given_synthetic", pa.table(synthetic_rows()))
@@ -141,12 +155,12 @@ def synthetic_process(log: Log) -> TabularMDP:
     np.add.at(totals, (edges.states, edges.actions), edges.counts)
     rewards = np.zeros_like(totals)
     np.add.at(rewards, (edges.states, edges.actions), edges.reward_sums)
-    return build_mdp(
+    successors = successor_matrix(
         N_STATES,
         N_ACTIONS,
         states=edges.states,
         actions=edges.actions,
         next_states=edges.next_states,
         probabilities=edges.counts / totals[edges.states, edges.actions],
-        rewards=np.ascontiguousarray((rewards / np.maximum(totals, 1)).T),
     )
+    return TabularMDP(rewards=np.ascontiguousarray((rewards / np.maximum(totals, 1)).T), successors=successors)

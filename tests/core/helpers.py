@@ -25,12 +25,11 @@ few_examples = settings(max_examples=15, suppress_health_check=list(HealthCheck)
 def make_log(rows: Sequence[Row], name: str = "made by hand") -> Log:
     """A log of given steps, as an importer would hand it over."""
     return Log(
-        "given_steps",
+        steps_table(list(rows)),
         name=name,
         fingerprint=short_hash(canonical_json(list(rows))),
         source=None,
         report=ImportReport(),
-        tables={"steps": steps_table(list(rows))},
     )
 
 

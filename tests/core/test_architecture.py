@@ -19,14 +19,16 @@ PAGES = sorted((ROOT / "pages").glob("*.py"))
 # Lowest first. A module may import from its own layer and from those above it in this list (DESIGN, section 2).
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "arrays", "glossary", "story", "conversation", "query_child"),
-    ("params", "schema"),
+    ("params", "schema", "database"),
     ("worlds", "importers"),
     ("policies", "mdp"),
     ("behavior",),
     ("log",),
+    ("edges",),
     ("framing",),
     ("predicates",),
     ("coverage_edits", "query"),
+    ("recollection",),
     ("dataset",),
     ("interfaces",),
     ("algorithms",),

@@ -271,7 +271,7 @@ def test_edits_compose_in_order_and_say_what_each_left(dataset_with_mul: Dataset
         (dataset.n_episodes, dataset.n_transitions),
     )
     assert dataset.visitation_counts.sum(axis=1).max() <= 10
-    assert dataset.tasks() == ["add", "sub"]
+    assert dataset.tasks == ["add", "sub"]
 
 
 def test_the_order_matters() -> None:

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import offrl_core as orl
-from offrl_core.dataset import Dataset, Edges, aggregate, aggregate_rows
+from offrl_core.dataset import Dataset
+from offrl_core.edges import CUT, ENDED, GOES_ON, Edges, aggregate, aggregate_rows
 from offrl_core.errors import EmptyDataset, InvalidConfig
 from offrl_core.evaluation.diagnostics import evidence, state_table, value_parts
-from offrl_core.framing import CUT, ENDED, GOES_ON
 
 from .helpers import Row, counts_by_name, covering_log, episode, few_examples, framed_by_hand, make_log, random_rows
 
@@ -266,8 +266,8 @@ def test_the_empirical_process_is_made_of_probabilities(dataset_with_mul: Datase
 
 def test_log_rows_and_dataset_agree_on_the_bundled_log(dataset_with_mul: Dataset) -> None:
     assert (dataset_with_mul.n_episodes, dataset_with_mul.n_transitions) == (3000, 12_000)
-    assert dataset_with_mul.tasks() == ["add", "mul", "sub"]
-    by_task = [dataset_with_mul.states_of_task(task) for task in dataset_with_mul.tasks()]
+    assert dataset_with_mul.tasks == ["add", "mul", "sub"]
+    by_task = [dataset_with_mul.states_of_task(task) for task in dataset_with_mul.tasks]
     assert set.union(*by_task) == set(dataset_with_mul.states)
     assert sum(map(len, by_task)) == dataset_with_mul.n_states
     assert len(dataset_with_mul.edges.counts) < 400
@@ -304,7 +304,7 @@ def test_names_stay_data() -> None:
     ]
     dataset = frame_rows(rows)
     assert set(dataset.actions) == set(NASTY)
-    assert set(dataset.tasks()) == set(NASTY)
+    assert set(dataset.tasks) == set(NASTY)
     model = orl.train(dataset, "fqi_support")
     for name in NASTY:
         found = evidence(dataset, name, name)

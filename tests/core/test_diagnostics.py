@@ -105,10 +105,10 @@ def test_bands_are_means_over_their_states():
 def test_the_promise_is_the_value_at_the_starts_and_the_log_keeps_its_own(dataset_with_mul):
     model = orl.train(dataset_with_mul, "fqi")
     starts = {task: dataset_with_mul.state_index(f"{task}: start") for task in ("add", "sub", "mul")}
-    counts = dataset_with_mul.start_counts()
+    counts = dataset_with_mul.start_counts
     assert counts.sum() == 3000 == sum(counts[row] for row in starts.values())
     expected = sum(counts[row] * np.nanmax(model.q_values[row]) for row in starts.values()) / 3000
     assert promised_return(dataset_with_mul, model) == pytest.approx(expected)
     assert promised_return(dataset_with_mul, orl.train(dataset_with_mul, "bc")) is None
     success, _ = dataset_with_mul.success_rate()
-    assert dataset_with_mul.mean_return() == pytest.approx(success * 0.92 - (1 - success) * 1.08)
+    assert dataset_with_mul.mean_return == pytest.approx(success * 0.92 - (1 - success) * 1.08)

@@ -1,0 +1,101 @@
+"""Transitions, row by row and counted: distinct (s, a, s', ending) with their weights.
+
+Counting is done once per dataset; after that, learning costs what the number of *distinct* edges asks for.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from .arrays import BoolArray, FloatArray, IntArray
+from .log import Log
+
+# How a step ends: what may be bootstrapped from.
+GOES_ON, ENDED, CUT = 0, 1, 2
+
+
+class Transitions(NamedTuple):
+    """The rows one by one, in the order of the log; N-first arrays. Unknown rewards are NaN."""
+
+    observations: IntArray  # state indices
+    actions: IntArray
+    rewards: FloatArray
+    next_observations: IntArray  # -1 where nothing follows
+    terminals: BoolArray
+    timeouts: BoolArray
+
+    @property
+    def endings(self) -> NDArray[np.int8]:
+        """(N,) GOES_ON, ENDED or CUT."""
+        return self.terminals * np.int8(ENDED) + self.timeouts * np.int8(CUT)
+
+    def at(self, places: IntArray) -> Transitions:
+        """Some of the rows."""
+        return Transitions._make(column[places] for column in self)
+
+
+class Edges(NamedTuple):
+    """Distinct (s, a, s', ending) of a dataset with their counts, arrays of equal length.
+
+    ``next_states`` is -1 where nothing follows; ``n_known`` counts rows whose reward is known, ``reward_sums`` adds them up.
+    """
+
+    states: IntArray
+    actions: IntArray
+    next_states: IntArray
+    endings: IntArray
+    counts: IntArray
+    n_known: IntArray
+    reward_sums: FloatArray
+
+
+def aggregate_rows(rows: Transitions) -> Edges:
+    """Group rows in memory into weighted edges, in the order in which the log first shows them."""
+    n_actions, n_next = int(rows.actions.max(initial=0)) + 1, int(rows.next_observations.max(initial=-1)) + 2
+    keys = ((rows.observations * n_actions + rows.actions) * n_next + rows.next_observations + 1) * 3 + rows.endings
+    members, distinct = pd.factorize(keys)  # hashes, where numpy.unique would sort
+    pairs, following = np.divmod(distinct // 3, n_next)
+    counts = np.bincount(members, minlength=len(distinct))
+    n_known, sums = counts, np.bincount(members, rows.rewards, minlength=len(distinct)).astype(np.float64)
+    if np.isnan(sums).any():
+        known = ~np.isnan(rows.rewards)
+        n_known = np.bincount(members[known], minlength=len(distinct))
+        sums = np.bincount(members[known], rows.rewards[known], minlength=len(distinct)).astype(np.float64)
+    return Edges(
+        states=pairs // n_actions,
+        actions=pairs % n_actions,
+        next_states=following - 1,
+        endings=distinct % 3,
+        counts=counts,
+        n_known=n_known,
+        reward_sums=sums,
+    )
+
+
+def aggregate(log: Log, relation: str) -> Edges:
+    """Group rows with integer columns s, a, s2, ending, framed_reward into weighted edges, in DuckDB.
+
+    As :func:`aggregate_rows`, for rows that stay where they are; edges come in no order.
+    """
+    columns = (
+        log.cursor()
+        .execute(
+            "SELECT s, a, s2, ending, count(*) AS counts, count(framed_reward) AS n_known, "
+            f"coalesce(sum(framed_reward), 0.0) AS reward_sums FROM ({relation}) GROUP BY s, a, s2, ending"
+        )
+        .fetchnumpy()
+    )
+    whole = {name: np.asarray(column) for name, column in columns.items()}
+    return Edges(
+        states=whole["s"].astype(np.int64),
+        actions=whole["a"].astype(np.int64),
+        next_states=whole["s2"].astype(np.int64),
+        endings=whole["ending"],
+        counts=whole["counts"],
+        n_known=whole["n_known"],
+        reward_sums=whole["reward_sums"],
+    )
