@@ -74,8 +74,7 @@ def render_story(now: work.Current) -> None:
         success = {
             title: {task: t.success_rate for task, t in truth.by_task.items()} for title, truth in truths.items()
         }
-        figure = make_success_by_task(success, {title: truth.success_rate for title, truth in truths.items()})
-        layout.render_figure(figure, key="success", alt="Success by task: " + layout.in_words(success))
+        st.html(make_success_by_task(success, {title: truth.success_rate for title, truth in truths.items()}))
     state_row = dataset.state_index(CHOICE)
     if state_row is None:
         st.info("After these edits the log never reaches the choice between operations on a mul task.")
@@ -91,14 +90,14 @@ def render_choice(dataset, model, row: int, deployment: str) -> None:
     columns = np.flatnonzero(dataset.valid_mask[row])
     counts = dataset.visitation_counts[row, columns]
     exact = work.exact_q(dataset, model, deployment)[row, columns]
-    figure = make_choice(
+    picture = make_choice(
         [dataset.actions[a] for a in columns],
         model.q_values[row, columns].tolist(),
         exact.tolist(),
         counts.tolist(),
         chosen=dataset.actions[int(model.policy.probabilities[row].argmax())],
     )
-    layout.render_figure(figure, key="choice", alt="Learned and exact Q of naive FQI at the choice between operations")
+    st.html(picture)
     st.caption(
         "Bars of naive FQI start at the worst value, so the longest one is chosen. Where a plain bar misses its green mark, "
         "the state hides something: “mul: result 12” doesn't tell which operation gave the 12 (aliasing)."

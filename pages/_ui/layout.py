@@ -109,14 +109,6 @@ def safe_csv(table: pd.DataFrame) -> str:
     return table.map(harmless).to_csv(index=False)
 
 
-def in_words(success: Mapping[str, Mapping[str, float]]) -> str:
-    """A table of probabilities as text, for readers who don't see the picture."""
-    return "; ".join(
-        f"{title}: " + ", ".join(f"{task} {value:.0%}" for task, value in by_task.items())
-        for title, by_task in success.items()
-    )
-
-
 def truth_unknown(now: Any) -> None:
     """Say that there is no truth to compare with."""
     st.info(

@@ -28,10 +28,9 @@ STORY = "/?edits=drop:mul:recollect"
 
 # Resolves with milliseconds from the next input to the last change of paragraph or figures; 400 ms of rest end it.
 WATCH = """() => new Promise(resolve => {
-  const look = () => [...document.querySelectorAll('.js-plotly-plot svg, [data-testid=stMarkdown] p')]
+  const look = () => [...document.querySelectorAll('.orl-figure, [data-testid=stMarkdown] p')]
     .filter(e => e.getClientRects().length)
-    .map(e => e.tagName === 'P' ? e.textContent
-      : e.textContent + [...e.querySelectorAll('path')].map(p => p.getAttribute('d')).join()).join('|');
+    .map(e => e.tagName === 'P' ? e.textContent : e.innerHTML).join('|');
   let seen = look(), input = null, last = null, rest = null;
   const start = event => { if (input === null) input = event.timeStamp; };
   const kinds = ['pointerdown', 'keydown'];
@@ -49,7 +48,8 @@ WATCH = """() => new Promise(resolve => {
       resolve(last - input);
     }, 400);
   });
-  watch.observe(document.body, {subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: ['d']});
+  const changes = {subtree: true, childList: true, characterData: true, attributes: true, attributeFilter: ['style']};
+  watch.observe(document.body, changes);
   window.watching = true;
 })"""
 
@@ -176,7 +176,7 @@ def first_screen_lines(chromium: Any) -> list[Line]:
         empty.write_text(EMPTY_APP, encoding="utf-8")
         ours, peer = [], []
         for _ in range(STARTS):
-            ours.append(first_screen(chromium, ROOT / "app.py", plots=1))
+            ours.append(first_screen(chromium, ROOT / "app.py", plots=2))
             peer.append(first_screen(chromium, empty, plots=0))
     (our_cold, our_new, our_warm), (cold, new, warm) = (
         [statistics.median(column) for column in zip(*runs, strict=True)] for runs in (ours, peer)
@@ -210,8 +210,6 @@ def visit(chromium: Any, address: str, plots: int) -> None:
 
 
 def ready(page: Any, plots: int) -> None:
-    """Wait for the heading and so many drawn plots."""
+    """Wait for the heading and so many pictures."""
     page.wait_for_selector("h1")
-    page.wait_for_function(
-        f"() => document.querySelectorAll('.js-plotly-plot:has(.barlayer .point)').length >= {plots}"
-    )
+    page.wait_for_function(f"() => document.querySelectorAll('.orl-figure').length >= {plots}")

@@ -1,6 +1,7 @@
 """Figures keep their contracts: hatching, blanks, narrow arrays, harmless labels, and no NaN passed off as 0."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -90,21 +91,43 @@ def test_names_from_files_are_shown_and_not_obeyed():
 
 
 def test_choice_hatches_what_was_never_seen_and_names_the_chosen():
-    figure = make_choice(["add", "mul"], [-1.0, 0.0], [-1.0, 0.95], [5, 0], chosen="mul")
-    bars = figure.data[0]
-    assert list(bars.marker.pattern.shape) == ["", "/"]
-    assert "never seen" in figure.layout.yaxis.ticktext[1]
-    assert "chosen" in figure.layout.yaxis.ticktext[1]
-    # A guess of 0 is a visible bar: bars start at the low end of the axis.
-    assert bars.base + bars.x[1] == pytest.approx(0.0)
-    assert bars.x[1] > 0.5
+    picture = make_choice(["add", "mul"], [-1.0, 0.0], [-1.0, 0.95], [5, 0], chosen="mul")
+    add, mul = re.findall(r'<div class="orl-name">(.*?)</div>', picture)
+    assert "seen 5 times" in add
+    assert "chosen" not in add
+    assert "never seen" in mul
+    assert "chosen" in mul
+    (seen, width_add), (unseen, width_mul) = re.findall(r'class="orl-q (orl-\w+)" style="width:([\d.]+)%', picture)
+    assert (seen, unseen) == ("orl-seen", "orl-unseen")
+    assert "repeating-linear-gradient" in picture.split(".orl-unseen")[1].split("}")[0]
+    # A guess of 0 is a visible bar: bars start at the low end of the axis, here -1.3 of -1.3 to 1.2.
+    assert (float(width_add), float(width_mul)) == (12.0, 52.0)
+    assert picture.count('class="orl-truth"') == 2
+
+
+def test_a_choice_without_a_value_says_so_and_draws_nothing_for_it():
+    picture = make_choice(["add"], [np.nan], [np.nan], [5], chosen="add")
+    assert "no value" in picture
+    assert "nan" not in picture
+    assert not re.search('class="orl-(q|truth)', picture)
 
 
 def test_success_bars_hold_the_numbers_and_a_unit():
-    figure = make_success_by_task({"BC": {"add": 1.0, "mul": 0.25}}, {"BC": 0.625})
-    assert [list(bar.y) for bar in figure.data] == [[1.0], [0.25]]
-    assert "probability" in figure.layout.yaxis.title.text
-    assert "62%" in figure.layout.annotations[0].text
+    picture = make_success_by_task({"BC": {"add": 1.0, "mul": 0.25}}, {"BC": 0.625})
+    assert re.findall(r'orl-bar" style="height:([\d.]+)%', picture) == ["100.0", "25.0"]
+    assert ">62%<" in picture
+    assert "probability" in picture
+    assert 'aria-label="Success by task: BC: add 100%, mul 25%"' in picture
+
+
+def test_names_can_not_become_markup_in_a_picture():
+    evil = "<img src=x onerror=alert(1)>\"'"
+    for picture in (
+        make_choice([evil], [0.0], [0.0], [0], chosen=evil),
+        make_success_by_task({evil: {evil: 1.0}}, {evil: 1.0}),
+    ):
+        assert "<img" not in picture
+        assert evil not in picture
 
 
 def test_bands_say_how_much_they_hold():
