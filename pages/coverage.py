@@ -124,9 +124,8 @@ def render_numbers(before: Dataset, after: Dataset) -> None:
 def map_of(dataset: Dataset, states: list[str], actions: list[str], title: str, max_count: int):
     """Support map over given states, so that two maps line up."""
     counts, valid = dataset.counts_on(states, actions)
-    return make_support_map(
-        states, actions, counts, valid, counts >= state.get("min_count"), title=title, max_count=max_count
-    )
+    supported = counts >= state.get("min_count")
+    return layout.drawn(make_support_map, states, actions, counts, valid, supported, title=title, max_count=max_count)
 
 
 def render_maps(before: Dataset, after: Dataset) -> None:

@@ -148,7 +148,8 @@ def render_page(now: work.Current) -> None:
     actions = np.flatnonzero(dataset.valid_mask[shown].any(axis=0))
     cut = np.ix_(shown, actions)
     chosen = model.policy.probabilities[cut].argmax(axis=1)
-    figure = make_q_maps(
+    figure = layout.drawn(
+        make_q_maps,
         [dataset.states[s] for s in shown],
         [dataset.actions[a] for a in actions],
         q_values[cut],

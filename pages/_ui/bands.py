@@ -26,7 +26,7 @@ def render_bands(dataset: Dataset, rows: IntArray, q_values: FloatArray, support
     st.caption(
         f"All {len(rows):,} of {dataset.n_states:,} states in {len(parts)} bands; each cell is a mean. Click one to look inside."
     )
-    figure = make_band_map(titles, dataset.actions, means, shares)
+    figure = layout.drawn(make_band_map, titles, dataset.actions, means, shares)
     points = layout.render_figure(figure, key="bands", alt="Mean learned Q by band of states", select=True)
     clicked = points[0]["customdata"][0] if points and points[0].get("customdata") else None
     if clicked in titles and st.session_state.get("w:band") != clicked:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -16,6 +16,19 @@ from offrl_core.glossary import TERMS
 from . import state
 
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
+
+
+def drawn(make: Callable[..., go.Figure], *contents: Any, **options: Any) -> go.Figure:
+    """A figure of the core, made once for the same contents: building one takes longer than all else in a rerun."""
+    return _drawn(make.__name__, contents, options, make)
+
+
+@st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")
+def _drawn(name: str, contents: tuple[Any, ...], options: dict[str, Any], _make: Callable[..., go.Figure]) -> go.Figure:
+    figure = _make(*contents, **options)
+    for_browser = figure.to_dict()
+    figure.to_dict = lambda: for_browser  # Streamlit asks for it in each rerun, and only reads it
+    return figure
 
 
 def render_figure(figure: go.Figure, *, key: str, alt: str, select: bool = False) -> list[dict[str, Any]]:
