@@ -1,9 +1,14 @@
-"""The conversation behind a step, read back from its raw record for people to read."""
+"""The conversation behind a step, read back from its raw record for people to read.
+
+It shows what stands there, in whatever form: what a message means is the importers' business.
+"""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NamedTuple
+
+_LISTS = ("traj", "messages", "messages_and_choices", "conversations", "events", "contents", "input")
 
 
 class Message(NamedTuple):
@@ -21,47 +26,100 @@ def messages_of(raw: str, acting_index: int | None = None) -> list[Message]:
         raw: the record's JSON text.
         acting_index: index of the message that acted, to be marked.
     """
-    messages = _loaded(raw)
-    if isinstance(messages, dict):
-        messages = next((messages[key] for key in ("traj", "messages") if key in messages), None)
-    if isinstance(messages, str):
-        messages = _loaded(messages)
-    if not isinstance(messages, list):
-        return []
-    return [
-        Message(str(message.get("role", "?")), _text(message), i == acting_index)
-        for i, message in enumerate(messages)
-        if isinstance(message, dict)
-    ]
+    unwrapped = enumerate(map(_unwrapped, _items(_loaded(raw))))
+    return [Message(_role(item), _text(item), i == acting_index) for i, item in unwrapped if item is not None]
 
 
 def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
-def _text(message: dict[str, Any]) -> str:
-    content = message.get("content")
+def _items(record: Any) -> list[Any]:
+    """The list of messages of a record, with the reply of a logged call at its end."""
+    if isinstance(record, list):
+        return record
+    if not isinstance(record, dict):
+        return []
+    holders = [record, *(record[key] for key in ("request", "body", "values") if isinstance(record.get(key), dict))]
+    items = next((holder[key] for holder in holders for key in _LISTS if key in holder), None)
+    if isinstance(items, str):
+        items = _loaded(items)
+    return [*items, *_reply(record.get("response", record.get("output")))] if isinstance(items, list) else []
+
+
+def _reply(response: Any) -> list[Any]:
+    """What the model answered to a logged call."""
+    response = _loaded(response) if isinstance(response, str) else response
+    if isinstance(response, dict):
+        choices = response.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        response = choice.get("message") if isinstance(choice, dict) else response.get("output", response)
+    return response if isinstance(response, list) else [response] if isinstance(response, dict) else []
+
+
+def _unwrapped(item: Any) -> dict[str, Any] | None:
+    """One message as an object with ``role`` and ``content``, taken out of what its program put around it."""
+    if isinstance(item, list):  # a method and what it got
+        item = item[-1] if len(item) == 2 else None
+    if not isinstance(item, dict):
+        return None
+    for key in ("message", "payload", "data", "kwargs"):
+        if isinstance(item.get(key), dict):
+            identity = item.get("id")
+            kind = identity[-1] if isinstance(identity, list) and identity else item.get("type")
+            return {"role": kind} | item[key]
+    if "from" in item and "value" in item:
+        return {"role": item["from"], "content": item["value"]}
+    content = item.get("content") if isinstance(item.get("content"), dict) else item
+    if isinstance(content, dict) and isinstance(content.get("parts"), list):
+        return {"role": item.get("author", content.get("role")), "content": content["parts"]}
+    return item
+
+
+def _role(item: dict[str, Any]) -> str:
+    return str(item.get("role", item.get("type", "?")))
+
+
+def _text(item: dict[str, Any]) -> str:
+    content = item.get("content", item.get("output", item.get("summary")))
     if isinstance(content, list):
         content = "\n".join(_part_text(part) for part in content)
-    lines = [str(content)] if content else []
-    calls = message.get("tool_calls") or (
-        [{"function": message["function_call"]}] if message.get("function_call") else []
-    )
-    for call in calls if isinstance(calls, list) else ():
-        function = call.get("function", call) if isinstance(call, dict) else {}
-        function = function if isinstance(function, dict) else {}
-        lines.append(f"→ {function.get('name')}({_shown(function.get('arguments'))})")
-    return "\n".join(lines) or "(empty)"
+    calls = item.get("tool_calls")
+    calls = [*calls] if isinstance(calls, list) else []
+    calls += item["invalid_tool_calls"] if isinstance(item.get("invalid_tool_calls"), list) else []
+    if item.get("function_call"):
+        calls.append({"function": item["function_call"]})
+    if "name" in item and any(key in item for key in ("arguments", "input")):  # the call is the whole item
+        calls.append(item)
+    return "\n".join([*([str(content)] if content else []), *map(_call_text, calls)]) or "(empty)"
+
+
+def _call_text(call: Any) -> str:
+    function = call.get("function", call) if isinstance(call, dict) else {}
+    function = function if isinstance(function, dict) else {}
+    arguments = next((function[key] for key in ("arguments", "args", "input") if key in function), None)
+    return f"→ {function.get('name')}({_shown(arguments)})"
 
 
 def _part_text(part: Any) -> str:
+    """One part of a content: text, a thought, a call or what came back from one."""
     if not isinstance(part, dict):
         return str(part)
-    return str(part.get("text") or f"({part.get('type', 'part')})")
+    for key in ("function_call", "functionCall"):
+        if isinstance(part.get(key), dict):
+            return _call_text(part[key])
+    if part.get("type") in ("tool_use", "server_tool_use"):
+        return _call_text(part)
+    said = next((part[key] for key in ("text", "thinking", "content", "output") if part.get(key)), None)
+    if said is None:
+        said = part.get("function_response", part.get("functionResponse"))
+    if isinstance(said, list):
+        return "\n".join(map(_part_text, said))
+    return f"({part.get('type', 'part')})" if said is None else _shown(said)
 
 
-def _shown(arguments: Any) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -9,10 +9,10 @@ import hashlib
 import json
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
@@ -25,6 +25,9 @@ from .database import Database
 from .errors import EmptyDataset, TraceFormatError
 from .importers.report import ImportReport
 from .schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, TEXT_COLUMNS, canonical_json, short_hash
+
+if TYPE_CHECKING:
+    from .importers.step_mapping import StepMapping
 
 DATA_DIRECTORY = Path(__file__).resolve().parent.parent / "data"
 
@@ -272,40 +275,56 @@ def content_hash(log: Log) -> str:
 
 
 def read_traces(
-    path: str | Path,
-    *,
-    data: bytes | None = None,
+    *paths: str | Path,
+    contents: Sequence[tuple[str, bytes]] = (),
     format: str | None = None,
+    mapping: StepMapping | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Log:
-    """Read a trace file of any known format.
+    """Read trace files of any known formats into one log.
 
     Args:
-        path: the file; with ``data``, only the name of it.
-        data: content, where it doesn't lie on this machine's disk.
-        format: name in :data:`offrl_core.importers.IMPORTERS`, to override what the content looks like.
+        *paths: files, packed ones among them, or folders, whose files are all taken.
+        contents: name and content of further files that don't lie on this machine's disk.
+        format: name in :data:`offrl_core.importers.IMPORTERS`, to override what the contents look like.
+        mapping: which field means what, for a log of one's own; see :mod:`offrl_core.importers.step_mapping`.
         progress: called with the fraction done.
 
     Returns:
         The log; ``log.report`` says what was read, what was not, and why.
 
     Raises:
-        TraceFormatError: nothing in the file can be read; the sentence says why.
+        TraceFormatError: nothing can be read; the sentence says why.
     """
-    from .importers import read_source
+    from .importers import read_sources
 
-    path = Path(path)
-    if data is None:
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise TraceFormatError(f"{path.name} can't be opened: {error.strerror}.") from error
-    imported = read_source(path.name, data, format=format, progress=progress)
+    files = [*_files_at(paths), *contents]
+    imported = read_sources(files, format=format, mapping=mapping, progress=progress)
+    first, *others = [name for name, _ in files]
+    digest = hashlib.sha256()
+    for _, data in files:
+        digest.update(hashlib.sha256(data).digest())
+    how = (format or "") + (mapping.to_json() if mapping else "")
     return Log(
         imported.steps,
-        name=path.name,
-        fingerprint=short_hash(hashlib.sha256(data).hexdigest() + (format or "")),
+        name=f"{first} and {len(others):,} more file{'s' if len(others) > 1 else ''}" if others else first,
+        fingerprint=short_hash(digest.hexdigest() + how),
         source=None,
         report=imported.report,
         records=imported.records,
     )
+
+
+def _files_at(paths: Sequence[str | Path]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file; those of a folder in the order of their names, hidden ones left out."""
+    for path in map(Path, paths):
+        folder = path if path.is_dir() else path.parent
+        found = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in found:
+            name = file.relative_to(folder)
+            if file != path and (file.is_dir() or any(part.startswith(".") for part in name.parts)):
+                continue
+            try:
+                yield name.as_posix(), file.read_bytes()
+            except OSError as error:
+                raise TraceFormatError(f"{name} can't be opened: {error.strerror}.") from error

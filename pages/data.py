@@ -2,47 +2,11 @@
 
 import streamlit as st
 
-import offrl_core as orl
 from offrl_core.framing import FRAMINGS
 from offrl_core.worlds import WORLDS
-from pages._ui import episode, layout, navigation, report, state, work
+from pages._ui import episode, layout, loading, navigation, report, state, work
 
 MAX_EPISODES = 1000
-
-
-def render_upload() -> None:
-    """Load trace files; each becomes a log of this session, and the last one is shown."""
-    formats = "; ".join(spec.title for spec in orl.IMPORTERS.values())
-    files = st.file_uploader(
-        "Trace files of your agent",
-        accept_multiple_files=True,
-        key="w:files",
-        help=f"Recognised by content, not by name: {formats}. JSON, JSON lines, gzip or Parquet, up to 200 MB.",
-    )
-    st.caption("Files stay in this session, on this server. Texts in them are shown as text only.")
-    seen = st.session_state.setdefault("w:seen_files", {})
-    for file in files:
-        if file.file_id not in seen:
-            seen[file.file_id] = read_file(file.name, file.getvalue())
-            st.rerun()  # the bar above already drew the log before
-        if seen[file.file_id]:
-            layout.error(seen[file.file_id])
-
-
-def read_file(name: str, data: bytes) -> str:
-    """Read one file into the session; returns the sentence that says why it can't be read, or ""."""
-    bar = st.progress(0.0, text=f"Reading {layout.plain(name)}")
-    try:
-        log = orl.read_traces(name, data=data, progress=lambda done: bar.progress(min(done, 1.0)))
-    except orl.OffRLError as error:
-        return str(error)
-    finally:
-        bar.empty()
-    state.uploads()[log.fingerprint] = log
-    state.put("data", work.UPLOAD_PREFIX + log.fingerprint)
-    state.put("edits", "")
-    state.forget_place()
-    return ""
 
 
 def take_generated() -> None:
@@ -138,7 +102,7 @@ with st.expander("Generate a log with dials", icon=":material/casino:", expanded
 with st.expander(
     "Load your agent's trace files", icon=":material/upload_file:", expanded=state.get("data") != work.GENERATED
 ):
-    render_upload()
+    loading.render_upload()
 now = work.current()
 st.markdown(f"#### {layout.plain(now.log.name)}")
 report.render_report(now)

@@ -5,52 +5,60 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import pyarrow as pa
-
 from offrl_core.errors import TraceFormatError, UnknownName
-from offrl_core.importers import openai_chat, trace_schema
-from offrl_core.importers.fields import Gathered
-from offrl_core.importers.records import Progress, Record, read_records
+from offrl_core.importers import (
+    adk,
+    agent_lightning,
+    anthropic_messages,
+    arrays,
+    atif,
+    bandit,
+    claude_code,
+    codex,
+    inspect_ai,
+    langchain_messages,
+    langfuse,
+    langsmith,
+    lerobot,
+    mlflow,
+    openai_agents,
+    openai_chat,
+    openclaw,
+    openhands,
+    otlp,
+    react_text,
+    sharegpt,
+    step_table,
+    swe_agent,
+    tau2,
+    toolbench,
+    trace_schema,
+    webshop,
+    who_and_when,
+)
+from offrl_core.importers.containers import Limits, plain_files
+from offrl_core.importers.engine import Imported, read_files
+from offrl_core.importers.recognition import ImporterSpec, Source
+from offrl_core.importers.records import Progress
 from offrl_core.importers.report import ImportReport, Problem
-from offrl_core.schema import RECORDS_ARROW_SCHEMA, steps_table, storable_text
+from offrl_core.importers.step_mapping import StepMapping
 
-__all__ = ["IMPORTERS", "ImportReport", "Imported", "ImporterSpec", "Problem", "read_source"]
-
-SNIFFED_RECORDS = 200
-# One late record must not decide what a file is, so a format has to fit most of the first ones.
-_LEAST_CONFIDENCE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class ImporterSpec:
-    """One format: how to recognise and read it, and a small file of it.
-
-    ``sniff`` takes the values of the first records and gives a confidence from 0 to 1 and why in words.
-    ``read`` takes all records, each of which names its file, and the report, which gets what can't be read.
-    """
-
-    name: str
-    title: str
-    sniff: Callable[[Sequence[Any]], tuple[float, str]]
-    read: Callable[[Iterable[Record], ImportReport], Gathered]
-    example: bytes
-    example_name: str
-
-
-@dataclass(slots=True)
-class Imported:
-    """A file that was read: steps, the raw records behind them, and the report."""
-
-    steps: pa.Table  # columns of schema.STEPS_ARROW_SCHEMA; by first appearance of the episode, then t
-    records: pa.Table  # columns of schema.RECORDS_ARROW_SCHEMA; records that gave at least one step
-    report: ImportReport
-
+__all__ = [
+    "IMPORTERS",
+    "ImportReport",
+    "Imported",
+    "ImporterSpec",
+    "Problem",
+    "first_values",
+    "read_source",
+    "read_sources",
+]
 
 IMPORTERS: dict[str, ImporterSpec] = {
     "trace_schema": ImporterSpec(
@@ -69,6 +77,218 @@ IMPORTERS: dict[str, ImporterSpec] = {
         example=openai_chat.EXAMPLE,
         example_name="openai_chat_example.jsonl",
     ),
+    "tau2": ImporterSpec(
+        name="tau2",
+        title="tau2-bench results",
+        sniff=tau2.sniff,
+        read=tau2.read,
+        example=tau2.EXAMPLE,
+        example_name="tau2_example.jsonl",
+    ),
+    "anthropic_messages": ImporterSpec(
+        name="anthropic_messages",
+        title="Anthropic messages and managed-agent recordings",
+        sniff=anthropic_messages.sniff,
+        read=anthropic_messages.read,
+        example=anthropic_messages.EXAMPLE,
+        example_name="anthropic_messages_example.jsonl",
+    ),
+    "claude_code": ImporterSpec(
+        name="claude_code",
+        title="Claude Code sessions",
+        sniff=claude_code.sniff,
+        read=claude_code.read,
+        example=claude_code.EXAMPLE,
+        example_name="claude_code_example.jsonl",
+    ),
+    "codex": ImporterSpec(
+        name="codex",
+        title="Codex sessions",
+        sniff=codex.sniff,
+        read=codex.read,
+        example=codex.EXAMPLE,
+        example_name="codex_example.jsonl",
+    ),
+    "langchain_messages": ImporterSpec(
+        name="langchain_messages",
+        title="LangChain messages and LangGraph states",
+        sniff=langchain_messages.sniff,
+        read=langchain_messages.read,
+        example=langchain_messages.EXAMPLE,
+        example_name="langchain_messages_example.jsonl",
+    ),
+    "adk": ImporterSpec(
+        name="adk",
+        title="Google ADK sessions and Gemini contents",
+        sniff=adk.sniff,
+        read=adk.read,
+        example=adk.EXAMPLE,
+        example_name="adk_example.jsonl",
+    ),
+    "sharegpt": ImporterSpec(
+        name="sharegpt",
+        title="ShareGPT conversations (AgentInstruct, AgentTraj)",
+        sniff=sharegpt.sniff,
+        read=sharegpt.read,
+        example=sharegpt.EXAMPLE,
+        example_name="sharegpt_example.jsonl",
+    ),
+    "arrays": ImporterSpec(
+        name="arrays",
+        title="Arrays of Minari, D4RL and d3rlpy (HDF5, Arrow)",
+        sniff=arrays.sniff,
+        read=arrays.read,
+        example=arrays.EXAMPLE,
+        example_name="arrays_example.hdf5",
+    ),
+    "langfuse": ImporterSpec(
+        name="langfuse",
+        title="Langfuse traces",
+        sniff=langfuse.sniff,
+        read=langfuse.read,
+        example=langfuse.EXAMPLE,
+        example_name="langfuse_example.jsonl",
+    ),
+    "otlp": ImporterSpec(
+        name="otlp",
+        title="OpenTelemetry traces (GenAI, OpenInference, Phoenix)",
+        sniff=otlp.sniff,
+        read=otlp.read,
+        example=otlp.EXAMPLE,
+        example_name="otlp_example.jsonl",
+    ),
+    "openai_agents": ImporterSpec(
+        name="openai_agents",
+        title="OpenAI Agents SDK traces",
+        sniff=openai_agents.sniff,
+        read=openai_agents.read,
+        example=openai_agents.EXAMPLE,
+        example_name="openai_agents_example.jsonl",
+    ),
+    "langsmith": ImporterSpec(
+        name="langsmith",
+        title="LangSmith runs (LangChain, LangGraph)",
+        sniff=langsmith.sniff,
+        read=langsmith.read,
+        example=langsmith.EXAMPLE,
+        example_name="langsmith_example.jsonl",
+    ),
+    "mlflow": ImporterSpec(
+        name="mlflow",
+        title="MLflow traces",
+        sniff=mlflow.sniff,
+        read=mlflow.read,
+        example=mlflow.EXAMPLE,
+        example_name="mlflow_example.jsonl",
+    ),
+    "bandit": ImporterSpec(
+        name="bandit",
+        title="Logged bandit (Open Bandit CSV)",
+        sniff=bandit.sniff,
+        read=bandit.read,
+        example=bandit.EXAMPLE,
+        example_name="bandit_example.jsonl",
+        companions=("*item_context.csv",),
+    ),
+    "lerobot": ImporterSpec(
+        name="lerobot",
+        title="LeRobot frames (Parquet)",
+        sniff=lerobot.sniff,
+        read=lerobot.read,
+        example=lerobot.EXAMPLE,
+        example_name="lerobot_example.jsonl",
+        companions=lerobot.COMPANIONS,
+    ),
+    "who_and_when": ImporterSpec(
+        name="who_and_when",
+        title="Who&When (failed runs of several agents)",
+        sniff=who_and_when.sniff,
+        read=who_and_when.read,
+        example=who_and_when.EXAMPLE,
+        example_name="who_and_when_example.jsonl",
+    ),
+    "openclaw": ImporterSpec(
+        name="openclaw",
+        title="OpenClaw telemetry",
+        sniff=openclaw.sniff,
+        read=openclaw.read,
+        example=openclaw.EXAMPLE,
+        example_name="openclaw_example.jsonl",
+    ),
+    "inspect_ai": ImporterSpec(
+        name="inspect_ai",
+        title="Inspect logs (JSON, .eval)",
+        sniff=inspect_ai.sniff,
+        read=inspect_ai.read,
+        example=inspect_ai.EXAMPLE,
+        example_name="inspect_ai_example.jsonl",
+    ),
+    "atif": ImporterSpec(
+        name="atif",
+        title="ATIF trajectories and Harbor trials",
+        sniff=atif.sniff,
+        read=atif.read,
+        example=atif.EXAMPLE,
+        example_name="atif_example.jsonl",
+    ),
+    "swe_agent": ImporterSpec(
+        name="swe_agent",
+        title="SWE-agent and mini-swe-agent trajectories",
+        sniff=swe_agent.sniff,
+        read=swe_agent.read,
+        example=swe_agent.EXAMPLE,
+        example_name="swe_agent_example.jsonl",
+        companions=("*.json", "*.jsonl"),
+    ),
+    "openhands": ImporterSpec(
+        name="openhands",
+        title="OpenHands runs",
+        sniff=openhands.sniff,
+        read=openhands.read,
+        example=openhands.EXAMPLE,
+        example_name="openhands_example.jsonl",
+        companions=("*.json", "*.jsonl"),
+    ),
+    "toolbench": ImporterSpec(
+        name="toolbench",
+        title="ToolBench and ToolEval answers",
+        sniff=toolbench.sniff,
+        read=toolbench.read,
+        example=toolbench.EXAMPLE,
+        example_name="toolbench_example.jsonl",
+    ),
+    "react_text": ImporterSpec(
+        name="react_text",
+        title="ReAct, Reflexion and ALFWorld logs (text)",
+        sniff=react_text.sniff,
+        read=react_text.read,
+        example=react_text.EXAMPLE,
+        example_name="react_text_example.txt",
+    ),
+    "webshop": ImporterSpec(
+        name="webshop",
+        title="WebShop human sessions",
+        sniff=webshop.sniff,
+        read=webshop.read,
+        example=webshop.EXAMPLE,
+        example_name="webshop_example.jsonl",
+    ),
+    "agent_lightning": ImporterSpec(
+        name="agent_lightning",
+        title="Agent Lightning rollouts",
+        sniff=agent_lightning.sniff,
+        read=agent_lightning.read,
+        example=agent_lightning.EXAMPLE,
+        example_name="agent_lightning_example.jsonl",
+    ),
+    "step_table": ImporterSpec(
+        name="step_table",
+        title="Step table of one's own (CSV, JSON, Parquet)",
+        sniff=step_table.sniff,
+        read=step_table.read,
+        example=step_table.EXAMPLE,
+        example_name="step_table_example.jsonl",
+    ),
 }
 
 
@@ -77,14 +297,28 @@ def read_source(
     data: bytes,
     *,
     format: str | None = None,
+    mapping: StepMapping | None = None,
     progress: Progress | None = None,
 ) -> Imported:
-    """Read one file of an agent's log, whatever its format.
+    """Read one file of an agent's log, whatever its format; see ``read_sources``."""
+    return read_sources([(name, data)], format=format, mapping=mapping, progress=progress)
+
+
+def read_sources(
+    files: Sequence[tuple[str, bytes]],
+    *,
+    format: str | None = None,
+    mapping: StepMapping | None = None,
+    progress: Progress | None = None,
+) -> Imported:
+    """Read files of an agent's log together, whatever their formats; archives count as the files in them.
+
+    A file that can't be read becomes a problem of the report, as long as another one can.
 
     Args:
-        name: what to call the file; the format is never concluded from it.
-        data: the bytes of the file.
+        files: name and content of each; the format is never concluded from the name.
         format: a key of ``IMPORTERS``, to override the recognition.
+        mapping: which field means what; the files are then read as step tables.
         progress: called with the fraction done, 0 to 1, from the calling thread.
 
     Raises:
@@ -94,81 +328,20 @@ def read_source(
     """
     if format is not None and format not in IMPORTERS:
         raise UnknownName("import format", format, IMPORTERS)
-    report = ImportReport(files=[name])
-    records = read_records(name, data, report, progress)
-    head = list(islice(records, SNIFFED_RECORDS))
-    if format is None:
-        format, report.why = _recognise(name, [record.value for record in head])
-    else:
-        report.why = "chosen by hand"
-    report.format = format
-    gathered = IMPORTERS[format].read(chain(head, records), report)
-    if not gathered.rows:
-        raise _nothing_read(name, report)
-    imported = _tables(gathered, report)
-    if progress:
-        progress(1.0)
-    return imported
+    if mapping is None:
+        return read_files(files, IMPORTERS, format=format, progress=progress)
+    by_mapping = replace(IMPORTERS["step_table"], read=partial(step_table.read, mapping=mapping))
+    return read_files(files, IMPORTERS | {"step_table": by_mapping}, format=format or "step_table", progress=progress)
 
 
-def _recognise(name: str, values: Sequence[Any]) -> tuple[str, str]:
-    """Name of the format that fits best, and why.
-
-    Raises:
-        TraceFormatError: none fits most of the records.
-    """
-    if not values:
-        raise TraceFormatError(f"{name} holds no record. Check that the export has finished.")
-    guesses = {key: spec.sniff(values) for key, spec in IMPORTERS.items()}
-    best = max(guesses, key=lambda key: guesses[key][0])
-    confidence, why = guesses[best]
-    if confidence >= _LEAST_CONFIDENCE:
-        return best, why
-    keys = Counter(key for value in values if isinstance(value, dict) for key in value)
-    found = ", ".join(storable_text(key[:40]) for key, _ in keys.most_common(12))
-    found = f"its records have the fields {found}" if found else "its records are no objects with fields"
-    known = "; ".join(spec.title for spec in IMPORTERS.values())
-    raise TraceFormatError(
-        f"The format of {name} isn't known: {found}. Known formats: {known}. Convert it to one of them; nothing was loaded."
-    )
-
-
-def _nothing_read(name: str, report: ImportReport) -> TraceFormatError:
-    """The error for a file whose format is known but which holds not one readable step."""
-    n = report.tally.total()
-    text = f"No step could be read from {name} (format {report.format}, {report.why})."
-    if report.problems:
-        text += f" {n:,} problem{'s' if n != 1 else ''}, the first: {report.problems[0].sentence()}."
-    error = TraceFormatError(text)
-    error.report = report  # type: ignore[attr-defined]  # the page shows the problems under the sentence
-    return error
-
-
-def _tables(gathered: Gathered, report: ImportReport) -> Imported:
-    """Sort the rows, number them in the order of reading, build both tables and fill in the counts."""
-    rank: dict[str, int] = {}
-    for order, row in enumerate(gathered.rows):
-        row["upload_order"] = order
-        rank.setdefault(row["episode_id"], len(rank))
-    rows: list[Mapping[str, Any]] = sorted(gathered.rows, key=lambda row: (rank[row["episode_id"]], row["t"]))
-    _say_how_episodes_end(rows)
-    report.n_steps, report.n_episodes, report.n_records_read = len(rows), len(rank), len(gathered.raw)
-    keys = sorted(gathered.raw)
-    records = pa.Table.from_arrays(
-        [
-            pa.array([storable_text(source) for source, _ in keys], type=pa.string()),
-            pa.array([number for _, number in keys], type=pa.int64()),
-            pa.array([storable_text(gathered.raw[key]) for key in keys], type=pa.string()),
-        ],
-        schema=RECORDS_ARROW_SCHEMA,
-    )
-    return Imported(steps_table(rows), records, report)
-
-
-def _say_how_episodes_end(rows: Sequence[Any]) -> None:
-    """Fill ``end_reason`` of each episode's last row, where its importer didn't, from what it said of the ending."""
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        if following is not None and following["episode_id"] == row["episode_id"]:
-            continue
-        implied = "terminated" if row.get("terminal") else "truncated" if row.get("timeout") else "unknown"
-        row["end_reason"] = row.get("end_reason") or implied
+def first_values(files: Sequence[tuple[str, bytes]], n: int = 200) -> list[Any]:
+    """Values of the first records of files, as the recognition of formats sees them; of what can't be read, none."""
+    report, values, limits = ImportReport(), [], Limits()
+    for name, data in files:
+        with suppress(TraceFormatError):
+            for label, content in plain_files(name, data, report, limits):
+                with suppress(TraceFormatError):
+                    values += Source(label, content).look(report, keep=False)
+        if len(values) >= n:
+            break
+    return values[:n]

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 from offrl_core.importers.records import Record, parse_json
+from offrl_core.importers.report import Place
 from offrl_core.schema import canonical_json, short_hash, storable_text
+
+_FILE_ENDINGS = frozenset({".eval", ".gz", ".json", ".jsonl", ".ndjson", ".parquet", ".traj", ".txt", ".zip"})
 
 Row = dict[str, Any]  # column name of the trace schema -> value; columns a row doesn't name are NULL
 
@@ -49,6 +54,66 @@ def whole_number(value: Any) -> int | None:
     return int(value)
 
 
+def mapping(value: Any) -> dict[str, Any]:
+    """The value where it is an object, else an empty one: a path through it then ends in None, not in an error."""
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    """The value where it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def label(value: Any) -> str | None:
+    """A name or number that may serve as a label, as text."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    return str(value) if str(value).strip() else None
+
+
+def text_of(content: Any) -> str | None:
+    """Content of a message as text; parts that are no text leave a mark like ``[image_url]``."""
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return canonical_json(content)
+    parts = []
+    for part in content:
+        if isinstance(part, dict):
+            text = part.get("text")
+            parts.append(text if isinstance(text, str) else f"[{part.get('type', 'part')}]")
+        else:
+            parts.append(part if isinstance(part, str) else canonical_json(part))
+    return "\n".join(parts)
+
+
+def stem(source: str) -> str:
+    """Name of a file without folders and without endings of storage: "gpt-4.1" of "runs/gpt-4.1.json.gz"."""
+    path = PurePath(source)
+    while path.suffix.lower() in _FILE_ENDINGS:
+        path = path.with_suffix("")
+    return path.name
+
+
+def metadata_text(**fields: Any) -> str | None:
+    """JSON text of the fields that are known; None where none is."""
+    known = {key: value for key, value in fields.items() if value is not None}
+    return canonical_json(known) if known else None
+
+
+def unused_id(name: str, used: Counter[str], place: Place) -> str:
+    """The name for an episode, or ``name#2`` (and a word in the report) where an episode is already called that."""
+    used[name] += 1
+    if used[name] == 1:
+        return name
+    while used[renamed := f"{name}#{used[name]}"]:  # a file may itself hold an episode called so
+        used[name] += 1
+    message = f"the episode {name} was already there; this one is called {renamed}"
+    place.mend(None, "episode id used twice", message, name)
+    used[renamed] += 1
+    return renamed
+
+
 def tool_names(value: Any) -> list[str] | None:
     """Names from a list of names or of tool definitions, also as JSON text; None where it is neither."""
     if isinstance(value, str):
@@ -58,6 +123,19 @@ def tool_names(value: Any) -> list[str] | None:
     names = [_tool_name(item) for item in value]
     # Lists of text pass steps_table as they are, so they are made storable here.
     return [storable_text(name) for name in names if name] if all(names) else None
+
+
+def tools_columns(tools: Any) -> Row:
+    """Columns on the tools that a model was given; none where the log doesn't say. Their order plays no part."""
+    tools = parse_json(tools)[0] if isinstance(tools, str) else tools
+    names = tool_names(tools)
+    if not names:
+        return {}
+    return {
+        # A reply without a call is open to the model at every step, so it is among the valid actions.
+        "available_tools": [*names, "message"],
+        "tool_schema_version": short_hash(canonical_json(sorted(map(canonical_json, tools)))),
+    }
 
 
 def _tool_name(item: Any) -> str | None:

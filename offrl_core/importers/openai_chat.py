@@ -1,11 +1,8 @@
-"""Conversations in the form of OpenAI's chat API, with tool calls, and tau-bench results, which contain them.
+"""Conversations in the form of OpenAI's APIs: chat messages, logs of single calls, items of the Responses API.
 
-A record is a list of messages, ``{"messages": [...]}``, or a tau-bench run ``{"task_id", "reward", "traj"}``.
-Each tool call becomes one row, and so does each reply without a call (the action ``message``). The state is a
-pointer to the messages before the decision: as copies, they would grow with the square of a conversation.
-
-What the agent never saw (the script of tau-bench's simulated user, the expected actions) stays in the raw
-record.
+A record is a list of messages, ``{"messages": [...]}``, the log of one call (``{"messages": [...], "response":
+{...}}``, as proxies write it), ``{"input": [...], "output": [...]}``, or a run of tau-bench (``traj``). A file
+whose records are single messages is one conversation.
 """
 
 from __future__ import annotations
@@ -13,13 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
-from offrl_core.importers.fields import Arguments, Gathered, Row, finite_number, read_arguments, tool_names
+from offrl_core.importers import tau_bench
+from offrl_core.importers.chat_messages import chat_messages, has_anthropic_blocks
+from offrl_core.importers.episode import others
+from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, stem, text_of, tools_columns
+from offrl_core.importers.messages import Conversation, Message, each_record, gather, join_singles
+from offrl_core.importers.prefixes import CallLog, Logged, put_together
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
-from offrl_core.schema import canonical_json, short_hash
+from offrl_core.importers.responses_items import is_item, item_messages
+from offrl_core.schema import short_hash
 
 EXAMPLE = b"""\
 {"id": "order", "reward": 1, "tools": [{"type": "function", "function": {"name": "find_order"}}], \
@@ -34,46 +36,23 @@ EXAMPLE = b"""\
 """
 
 _REWARD_FIELDS = ("reward", "score", "success")
-_FILE_ENDINGS = frozenset({".gz", ".json", ".jsonl", ".ndjson", ".parquet", ".txt"})
-_ERROR_LENGTH = 300
-
-
-@dataclass(frozen=True, slots=True)
-class _Conversation:
-    """The messages of one record, the fields around them, and whether tau-bench wrote it."""
-
-    messages: list[Any]
-    fields: dict[str, Any]
-    is_tau: bool = False
+_MESSAGE_FIELDS = ("traj", "messages", "messages_and_choices")
+_RESPONSE_FIELDS = ("response", "output")
+_SETTINGS = ("kwargs", "model_parameters", "optional_params", "request", "body")  # where logs keep how they called
+_READ_FIELDS = frozenset(
+    {*_MESSAGE_FIELDS, *_RESPONSE_FIELDS, *_REWARD_FIELDS, *_SETTINGS, "input", "tools", "functions", "id", "task_id"}
+    | {"trial", "task", "model", "split", "metadata", "info", "cost", "response_cost", "latency_sec", "latency_ms"}
+    | {"system", "instructions"}
+)
 
 
 @dataclass(slots=True)
-class _Turn:
-    """One reply of the model: index and message, the tool results after it, and the user's answer, if any."""
+class _Found:
+    """The messages of a record before they are read, and the fields around them."""
 
-    index: int
-    message: dict[str, Any]
-    results: list[dict[str, Any]] = field(default_factory=list)
-    answer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One tool call. ``name`` is None where the log doesn't give a usable one."""
-
-    id: str | None
-    name: str | None
-    arguments: Arguments
-
-
-@dataclass(slots=True)
-class _Unknown:
-    """Counts, over the conversations of a file, of what the log doesn't say."""
-
-    conversations: int = 0
-    rewards: int = 0
-    endings: int = 0
-    tau_endings: int = 0
+    items: list[Any]
+    fields: Row = field(default_factory=dict)
+    call: CallLog | None = None
 
 
 # -- recognising ---------------------------------------------------------------------------------------------
@@ -81,42 +60,80 @@ class _Unknown:
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are conversations, 0 to 1, and why."""
+    confidence, why, blocks = sniff_roles(values)
+    # A single block that only the other API has tells which one the whole file is of; and messages with nothing
+    # around them may be those of an agent that writes its commands as text.
+    return (confidence / 2 if blocks else 0.95 * confidence if "with a role" in why else confidence), why
+
+
+def sniff_roles(values: Sequence[Any]) -> tuple[float, str, int]:
+    """How sure it is that these values are messages with roles, why, and how many hold blocks of Anthropic's API."""
     forms = Counter(form for value in values if (form := _form(value)))
     if not forms:
-        return 0.0, "no record holds messages with roles"
+        return 0.0, "no record holds messages with roles", 0
     n = forms.total()
-    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records"
+    blocks = sum(any(map(has_anthropic_blocks, _items_to_sniff(value))) for value in values)
+    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records", blocks
+
+
+def _items_to_sniff(value: Any) -> list[Any]:
+    """The messages of a record of any form."""
+    items = value if isinstance(value, list) else mapping(value).get("messages", [value])
+    return items if isinstance(items, list) else []
 
 
 def _form(value: Any) -> str | None:
     """Which form of a conversation a value has, in words; None where it is something else."""
     if isinstance(value, list):
         return "lists of messages with a role" if value and _mostly_messages(value) else None
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or _is_of_another(value):
         return None
-    if isinstance(value.get("traj"), list) and ("reward" in value or "task_id" in value):
+    if tau_bench.is_run(value):
         return "traj, reward and task_id (tau-bench)"
-    messages = value.get("messages")
-    if isinstance(messages, str):
-        return "messages as JSON text" if messages.lstrip().startswith("[") else None
-    if isinstance(messages, list):
-        return "messages" if _mostly_messages(messages) else None
-    return "single messages with a role" if _is_single_message(value) else None
+    for form, items in _lists_of(value):
+        if isinstance(items, str):
+            return f"{form} as JSON text" if items.lstrip().startswith("[") else None
+        if isinstance(items, list):
+            return form if _mostly_messages(items) else None
+    return "single messages with a role" if _is_single(value) else None
+
+
+def _is_of_another(value: dict[str, Any]) -> bool:
+    """Whether a record with messages is one of tau2, Inspect or mini-swe-agent, which say more than these."""
+    return "termination_reason" in value or "trajectory_format" in value or {"epoch", "target"} <= value.keys()
+
+
+def _lists_of(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What may be the messages of a record, with the words for its form."""
+    if "messages" in value or "messages_and_choices" in value:
+        yield "messages", value.get("messages", value.get("messages_and_choices"))
+    for key in ("request", "body"):
+        inner = mapping(value.get(key))
+        if "messages" in inner:
+            yield "requests with messages", inner["messages"]
+    if "input" in value and isinstance(value.get("output"), list):
+        yield "input and output items (Responses API)", value["output"]
 
 
 def _mostly_messages(items: list[Any]) -> bool:
-    """Whether most items have a role; an empty conversation is one, too."""
-    n = sum(isinstance(item, dict) and isinstance(item.get("role"), str) for item in items)
+    """Whether most items have a role or are items of the Responses API; an empty conversation is one, too."""
+    n = sum(isinstance(item, dict) and (isinstance(_role(item), str) or is_item(item)) for item in items)
     return 2 * n >= len(items)
 
 
-def _is_single_message(value: Any) -> bool:
+def _role(item: dict[str, Any]) -> Any:
+    """The role of a message, or of the one inside a choice."""
+    return item.get("role", mapping(item.get("message")).get("role"))
+
+
+def _is_single(value: Any) -> bool:
     """Whether a record is one message of a conversation that is the whole file."""
-    return (
-        isinstance(value, dict)
-        and "messages" not in value
-        and isinstance(value.get("role"), str)
-        and any(key in value for key in ("content", "tool_calls", "function_call"))
+    if not isinstance(value, dict) or "messages" in value:
+        return False
+    if is_item(value):
+        return True
+    return isinstance(value.get("role"), str) and any(
+        key in value for key in ("content", "tool_calls", "function_call")
     )
 
 
@@ -130,371 +147,170 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
         records: records of the files, in order.
         report: gets the problems, and notes on rewards and endings the log doesn't tell.
     """
-    gathered = Gathered()
-    used_ids: Counter[str] = Counter()
-    unknown = _Unknown()
-    for record in _join_single_messages(records, report):
-        place = report.at(record.source, record.number)
-        try:
-            conversation = _conversation(record, place)
-            rows = _rows(conversation, record.number, used_ids, place) if conversation else []
-        except RecursionError:
-            place.lose(None, "nested too deep", "the record is nested too deep to be read", record.raw)
-            continue
-        if conversation and rows:
-            _count_unknown(conversation, rows, unknown)
-        gathered.add(record, rows)
-    report.notes += _notes(unknown)
-    return gathered
+    runs: list[Conversation] = []
+    logged: list[Logged] = []
+
+    def parse(record: Record, place: Place) -> None:
+        found = _find(record, place)
+        if found and "traj" in found.fields:
+            runs.append(_tau_run(found, record, place))
+        elif found:
+            logged.append(Logged(_conversation(found, record, place), found.call))
+
+    wanted = _without_metadata_rows(join_singles(records, report, _is_single), report)
+    each_record(wanted, report, parse)
+    # Each run of tau-bench stands for itself, however alike two of them begin.
+    gathered = gather([*runs, *put_together(logged, report)], report)
+    endings = tau_bench.UNKNOWN_ENDINGS if runs and not logged else ""
+    return gathered.done("conversations", unknown_endings=endings)
 
 
-def _join_single_messages(records: Iterable[Record], report: ImportReport) -> Iterator[Record]:
-    """Make one conversation of all records that are single messages: the file itself is their list."""
-    single = []
+def _without_metadata_rows(records: Iterable[Record], report: ImportReport) -> Iterator[Record]:
+    """Leave out records that only describe their file, and count them."""
+    n = 0
     for record in records:
-        if _is_single_message(record.value):
-            single.append(record)
+        if isinstance(record.value, dict) and list(record.value) == ["metadata"]:
+            n += 1
         else:
             yield record
-    if single:
-        report.n_records -= len(single) - 1
-        report.notes.append(f"{len(single):,} single messages were read as one conversation.")
-        raw = "[" + ",\n".join(record.raw for record in single) + "]"
-        yield Record(single[0].number, [record.value for record in single], raw, single[0].source)
+    if n:
+        report.n_records -= n
+        report.notes.append(f"Records that hold only metadata of a file, and give no step: {n:,}.")
 
 
-def _conversation(record: Record, place: Place) -> _Conversation | None:
+def _find(record: Record, place: Place) -> _Found | None:
     """Find the messages of a record; None (and a problem) where there are none."""
     value = record.value
     if isinstance(value, list):
-        return _Conversation(value, {})
-    fields = value if isinstance(value, dict) else {}
-    is_tau = "traj" in fields
-    messages = fields.get("traj") if is_tau else fields.get("messages")
-    if isinstance(messages, str):
-        messages = parse_json(messages)[0]
-    if isinstance(messages, list):
-        return _Conversation(messages, fields, is_tau)
-    message = "the record holds no list of messages, so it was set aside"
-    place.lose(None, "not a conversation", message, record.raw)
-    return None
-
-
-def _episode_id(conversation: _Conversation, number: int, used: Counter[str], place: Place) -> str:
-    """Name the episode after task and trial (tau-bench), its id, or its position; a second use gets "#2"."""
-    given = conversation.fields
-    if conversation.is_tau and _label(given.get("task_id")):
-        name = f"task{_label(given.get('task_id'))}"
-        name += f"-trial{_label(given.get('trial'))}" if _label(given.get("trial")) else ""
-    else:
-        name = _label(given.get("id")) or f"conversation-{number}"
-    used[name] += 1
-    if used[name] == 1:
-        return name
-    renamed = f"{name}#{used[name]}"
-    message = f"the episode {name} was already there; this one is called {renamed}"
-    place.mend(None, "episode id used twice", message, name)
-    used[renamed] += 1
-    return renamed
-
-
-def _label(value: Any) -> str | None:
-    """A name or number that may serve as a label, as text."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
+        return _Found(value)
+    fields = mapping(value)
+    inner = next((mapping(fields[key]) for key in ("request", "body") if "messages" in mapping(fields.get(key))), {})
+    items = next((found[key] for found in (fields, inner) for key in _MESSAGE_FIELDS if key in found), None)
+    if items is None and isinstance(fields.get("output"), list):  # the Responses API calls them otherwise
+        items = fields.get("input", [])
+        items = [{"role": "user", "content": items}] if isinstance(items, str) else items
+    if isinstance(items, str):
+        items = parse_json(items)[0]
+    if not isinstance(items, list):
+        message = "the record holds no list of messages, so it was set aside"
+        place.lose(None, "not a conversation", message, record.raw)
         return None
-    return str(value) if str(value).strip() else None
+    reply = _reply(fields)
+    call = CallLog(label(mapping(_parsed(fields.get("response"))).get("id"))) if reply else None
+    return _Found([*items, *reply], inner | fields, call)
 
 
-def _rows(conversation: _Conversation, number: int, used_ids: Counter[str], place: Place) -> list[Row]:
-    """All rows of one conversation, with its reward and its ending on the last one."""
-    turns = _turns(conversation.messages, place)
-    if not turns:
-        message = "the conversation holds no reply of an assistant, so there is no decision to learn from"
-        place.lose(None, "no decision", message, conversation.messages)
-        return []
-    episode_id = _episode_id(conversation, number, used_ids, place)
-    goal_at, goal = _first_user_text(conversation.messages)
-    shared = {"episode_id": episode_id} | _shared_columns(conversation, place.file)
-    rows: list[Row] = []
-    for turn in turns:
-        state = {
-            "user_goal": goal if goal_at < turn.index else None,  # a greeting comes before any goal is known
-            "history_length": turn.index,
-            "conversation_history": {"record": number, "messages": [0, turn.index]},
-        }
-        decision = {
-            "state": canonical_json(state),
-            "decision_id": f"{episode_id}#{turn.index}",
-            "message_index": turn.index,
-            "terminal": False,
-            "timeout": False,
-        }
-        for call_index, action in enumerate(_actions(turn, place)):
-            rows.append(shared | decision | action | {"t": len(rows), "call_index": call_index})
-    rows[-1] |= _ending(conversation, turns[-1], rows[-1]) | _reward(conversation, place)
-    return rows
+def _reply(fields: Row) -> list[Any]:
+    """What the model answered in the log of a call, as messages or items; empty where a record logs no call."""
+    response = _parsed(fields.get("response", fields.get("output")))
+    if isinstance(response, list):
+        return response
+    response = mapping(response)
+    choices, output = response.get("choices"), response.get("output")
+    if isinstance(choices, list):
+        # Only the first of several choices was followed; the others stay in the record.
+        return [choice["message"] for choice in choices[:1] if "message" in mapping(choice)]
+    if isinstance(output, list):
+        return output
+    return [response] if isinstance(response.get("role"), str) else []
 
 
-def _turns(messages: list[Any], place: Place) -> list[_Turn]:
-    """Cut the messages into replies of the model and what followed each; the other messages are context."""
-    turns: list[_Turn] = []
-    for index, message in enumerate(messages):
-        role = message.get("role") if isinstance(message, dict) else None
-        if not isinstance(role, str):
-            text = "this is no message (an object with a role), so it was set aside"
-            place.lose(f"messages[{index}]", "not a message", text, message)
-        elif role == "assistant":
-            turns.append(_Turn(index, message))
-        elif role in ("tool", "function") and turns:
-            turns[-1].results.append(message)
-        elif role in ("tool", "function"):
-            _orphan(message, place)
-        elif role == "user" and turns and turns[-1].answer is None:
-            turns[-1].answer = _text(message.get("content"))
-    return turns
+def _parsed(value: Any) -> Any:
+    """A value, parsed where it is JSON text."""
+    return parse_json(value)[0] if isinstance(value, str) else value
 
 
-def _orphan(result: dict[str, Any], place: Place) -> None:
-    """Report a tool result that belongs to no call; it stays in the raw record."""
-    message = "a tool result belongs to no call of its turn (or to one already answered), so no step shows it"
-    place.lose("tool_call_id", "result without a call", message, result)
+def _messages(found: _Found, record: Record, place: Place) -> list[Message]:
+    """The messages of a record, whichever of the two APIs they come from; the logged call's facts on its reply."""
+    read_items = item_messages if any(map(is_item, found.items)) else chat_messages
+    messages = read_items(found.items, record, place)
+    if found.call and messages and messages[-1].role == "assistant":
+        messages[-1].columns = _call_columns(found.fields)
+    return messages
 
 
-def _text(content: Any) -> str | None:
-    """Content of a message as text; parts that are no text leave a mark like ``[image_url]``."""
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return canonical_json(content)
-    parts = []
-    for part in content:
-        if isinstance(part, dict):
-            text = part.get("text")
-            parts.append(text if isinstance(text, str) else f"[{part.get('type', 'part')}]")
-        else:
-            parts.append(part if isinstance(part, str) else canonical_json(part))
-    return "\n".join(parts)
+def _tau_run(found: _Found, record: Record, place: Place) -> Conversation:
+    """A run of tau-bench."""
+    conversation = _conversation(found, record, place)
+    given, shared = found.fields, conversation.shared
+    task = label(given.get("task_id"))
+    shared["task"] = f"task {task}" if task else shared["task"]
+    shared["behavior_policy"] = shared["behavior_policy"] or stem(record.source)
+    shared["environment_version"] = "tau-bench"
+    conversation.name = tau_bench.run_name(given) or conversation.name
+    conversation.end_reason = tau_bench.end_reason(conversation.messages)
+    if conversation.reward:
+        parts = tau_bench.reward_parts(given.get("info"))
+        conversation.reward |= {"reward_source": "verifier (tau-bench)", "reward_components": parts}
+    return conversation
 
 
-def _first_user_text(messages: list[Any]) -> tuple[int, str | None]:
-    """Index and text of the first message of a user."""
-    for index, message in enumerate(messages):
-        if isinstance(message, dict) and message.get("role") == "user":
-            return index, _text(message.get("content"))
-    return len(messages), None
-
-
-# -- actions -------------------------------------------------------------------------------------------------
-
-
-def _actions(turn: _Turn, place: Place) -> list[Row]:
-    """The action columns of one reply: one mapping per tool call, or a single one for a plain message."""
-    calls = _calls(turn.message)
-    results = _pair_results(calls, turn.results, place)
-    if not calls:
-        return [_message_action(turn)]
-    thought = _text(turn.message.get("content")) or None
-    rows = []
-    for call, result in zip(calls, results, strict=True):
-        if call.name is None:
-            message = "a tool call has no name; its step is kept as the action 'invalid'"
-            place.mend(f"messages[{turn.index}]", "call without a name", message, turn.message)
-        rows.append(_call_action(call, result, thought))
-    return rows
-
-
-def _message_action(turn: _Turn) -> Row:
-    """A reply without a call; what came back is the user's next message."""
-    content = turn.message.get("content")
-    text = _text(content if content is not None else turn.message.get("refusal"))
-    arguments = Arguments("object", canonical_json({"text": text})) if text else Arguments("empty")
-    return {"action": "message", "action_type": "message", "tool_result": turn.answer, **arguments.columns()}
-
-
-def _call_action(call: _Call, result: dict[str, Any] | None, thought: str | None) -> Row:
-    """A tool call with its result, if one was recorded."""
-    metadata: dict[str, Any] = {"call_id": call.id, "thought": thought}
-    text = error = None
-    if result is not None:
-        text = _text(result.get("content")) or ""
-        error, guessed = _error(result, text)
-        metadata["error_guessed"] = guessed or None
-    metadata = {key: value for key, value in metadata.items() if value is not None}
-    return {
-        "action": call.name or "invalid",
-        "action_type": "tool_call" if call.name else "invalid",
-        "tool": call.name,
-        "tool_result": text,
-        "error": error,
-        "metadata": canonical_json(metadata) if metadata else None,
-        **call.arguments.columns(),
-    }
-
-
-def _calls(message: dict[str, Any]) -> list[_Call]:
-    """Tool calls of a reply, in the present form or the legacy ``function_call``."""
-    legacy = message.get("function_call")
-    if legacy is not None:
-        return [_call(None, legacy)]
-    calls = message.get("tool_calls") or []
-    calls = calls if isinstance(calls, list) else [calls]
-    return [
-        _call(call.get("id"), call.get("function", call)) if isinstance(call, dict) else _call(None, call)
-        for call in calls
-    ]
-
-
-def _call(identity: Any, function: Any) -> _Call:
-    """One call from its id and ``{"name", "arguments"}``; anything else is kept as a call without a name."""
-    if not isinstance(function, dict):
-        return _Call(_label(identity), None, read_arguments(function))
-    name = function.get("name")
-    name = name if isinstance(name, str) and name else None
-    return _Call(_label(identity), name, read_arguments(function.get("arguments")))
-
-
-def _pair_results(
-    calls: list[_Call],
-    results: list[dict[str, Any]],
-    place: Place,
-) -> list[dict[str, Any] | None]:
-    """Find each call's result in its turn: by id, else by order; ids repeat between turns, so never beyond.
-
-    Order decides only where the call or the result has no id: two ids that differ speak against a pair.
-    """
-    paired: list[dict[str, Any] | None] = [None] * len(calls)
-    without_match = []
-    for result in results:
-        identity = _label(result.get("tool_call_id"))
-        free = (i for i, call in enumerate(calls) if paired[i] is None and identity and call.id == identity)
-        if (i := next(free, None)) is None:
-            without_match.append(result)
-        else:
-            paired[i] = result
-    for result in without_match:
-        has_id = _label(result.get("tool_call_id")) is not None
-        free = (i for i, call in enumerate(calls) if paired[i] is None and not (has_id and call.id))
-        if (i := next(free, None)) is None:
-            _orphan(result, place)
-            continue
-        paired[i] = result
-        if result.get("role") != "function":  # the legacy form has no ids at all, and one call per reply
-            message = "a call or its result has no id; they were paired by their order in the turn"
-            place.mend("tool_call_id", "result paired by order", message, result)
-    return paired
-
-
-def _error(result: dict[str, Any], text: str) -> tuple[str | None, bool]:
-    """Why a call failed, and whether that is a guess: an explicit flag, else a text like that of an error."""
-    flag = result.get("error")
-    if isinstance(flag, str) and flag:
-        return flag[:_ERROR_LENGTH], False
-    if flag is True or result.get("is_error") is True or result.get("status") == "error":
-        return text[:_ERROR_LENGTH] or "error", False
-    if flag is not False and result.get("is_error") is not False and text.startswith(("Error", "Traceback")):
-        return text[:_ERROR_LENGTH], True
-    return None, False
+def _conversation(found: _Found, record: Record, place: Place) -> Conversation:
+    """A conversation with what its record says about all of it."""
+    given = found.fields
+    messages = _messages(found, record, place)
+    metadata = mapping(given.get("metadata"))
+    models = (given.get("model"), metadata.get("model"), metadata.get("behavior_policy"))
+    policy = next(filter(None, map(label, models)), None) or label(mapping(_parsed(given.get("response"))).get("model"))
+    tried = "trial" in given and "messages" in given  # results of tau-bench that were put into a table
+    return Conversation(
+        record,
+        messages,
+        name=tau_bench.run_name(given) if tried else label(given.get("id")),
+        shared={
+            "task": label(given.get("task")) or label(given.get("task_id")) or label(metadata.get("task_id")),
+            "behavior_policy": policy,
+            "prompt_version": prompt_version(messages) or _given_prompt(given),
+            "split": label(given.get("split")),
+            **tools_columns(given.get("tools") or given.get("functions")),
+        },
+        reward=reward_of(given, place),
+        metadata=others(given | metadata, _READ_FIELDS),
+    )
 
 
 # -- what holds for a whole conversation ---------------------------------------------------------------------
 
 
-def _shared_columns(conversation: _Conversation, source: str) -> Row:
-    """Columns that are the same on every row of a conversation."""
-    given = conversation.fields
-    metadata = given.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    task = _label(given.get("task_id")) if conversation.is_tau else None
-    prompts = [
-        _text(message.get("content")) or ""
-        for message in conversation.messages
-        if isinstance(message, dict) and message.get("role") in ("system", "developer")
-    ]
-    tools = given.get("tools") or given.get("functions")
-    tools = parse_json(tools)[0] if isinstance(tools, str) else tools
-    names = tool_names(tools) or []
-    policy = given.get("model") or metadata.get("model") or metadata.get("behavior_policy")
-    return {
-        "task": f"task {task}" if task else _label(given.get("task")) or _label(given.get("task_id")),
-        # A reply without a call is open to the model at every step, so it is among the valid actions.
-        "available_tools": [*names, "message"] if names else None,
-        "behavior_policy": _label(policy) or (_stem(source) if conversation.is_tau else None),
-        "prompt_version": short_hash("\n".join(prompts)) if prompts else None,
-        "tool_schema_version": _tools_hash(tools) if names else None,
-        "environment_version": "tau-bench" if conversation.is_tau else None,
+def prompt_version(messages: Sequence[Message]) -> str | None:
+    """A hash of the system prompt, where there is one."""
+    prompts = [message.text or "" for message in messages if message.role == "system"]
+    return short_hash("\n".join(prompts)) if prompts else None
+
+
+def _given_prompt(given: Row) -> str | None:
+    """A hash of the system prompt, where it stands beside the messages."""
+    prompt = text_of(given.get("system") or given.get("instructions"))
+    return short_hash(prompt) if prompt else None
+
+
+def reward_of(given: Row, place: Place) -> Row:
+    """The reward in the fields of a record or in its metadata; nothing where the log has no number."""
+    for where, fields in (("record", given), ("metadata", mapping(given.get("metadata")))):
+        key = next((key for key in _REWARD_FIELDS if fields.get(key) is not None), None)
+        if key is None:
+            continue
+        reward = finite_number(fields[key])
+        if reward is None:
+            message = "the reward is no finite number; it is kept as unknown (NULL), not as 0"
+            place.mend(key, "reward is not a number", message, fields[key])
+            return {}
+        return {"reward": reward, "reward_source": f"field {key} of the {where}"}
+    return {}
+
+
+def _call_columns(given: Row) -> Row:
+    """What the log of a call says about it: model, temperature, cost and how long it took."""
+    response = mapping(_parsed(given.get("response")))
+    settings = [given, *(mapping(_parsed(given.get(key))) for key in _SETTINGS)]
+    seconds, milliseconds = finite_number(given.get("latency_sec")), finite_number(given.get("latency_ms"))
+    cost = next((given[key] for key in ("cost", "response_cost", "cost_usd") if given.get(key) is not None), None)
+    columns: Row = {
+        "behavior_policy": label(response.get("model")),
+        "temperature": next(
+            (n for found in settings if (n := finite_number(found.get("temperature"))) is not None), None
+        ),
+        "cost_usd": finite_number(cost),
+        "latency_ms": milliseconds if seconds is None else 1000 * seconds,
     }
-
-
-def _tools_hash(tools: Any) -> str:
-    """Hash of the tool definitions that doesn't depend on their order."""
-    return short_hash(canonical_json(sorted(map(canonical_json, tools))))
-
-
-def _stem(source: str) -> str:
-    """Name of a file without folders and without endings of storage: "gpt-4.1" of "runs/gpt-4.1.json.gz"."""
-    path = PurePath(source)
-    while path.suffix.lower() in _FILE_ENDINGS:
-        path = path.with_suffix("")
-    return path.name
-
-
-def _reward(conversation: _Conversation, place: Place) -> Row:
-    """The reward of the conversation with its parts and its judge; nothing where the log has no number."""
-    given = conversation.fields
-    key = next((key for key in _REWARD_FIELDS if given.get(key) is not None), None)
-    if key is None:
-        return {}
-    reward = finite_number(given[key])
-    if reward is None:
-        message = "the reward is no finite number; it is kept as unknown (NULL), not as 0"
-        place.mend(key, "reward is not a number", message, given[key])
-        return {}
-    if not conversation.is_tau:
-        return {"reward": reward, "reward_source": f"field {key} of the record"}
-    parts = _reward_parts(given.get("info"))
-    return {"reward": reward, "reward_source": "verifier (tau-bench)", "reward_components": parts}
-
-
-def _reward_parts(info: Any) -> str | None:
-    """Numbers of tau-bench's ``info.reward_info.info`` as JSON text, without the expected actions beside."""
-    for key in ("reward_info", "info"):
-        info = info.get(key) if isinstance(info, dict) else None
-    if not isinstance(info, dict):
-        return None
-    parts = {key: number for key, value in info.items() if (number := finite_number(value)) is not None}
-    return canonical_json(parts) if parts else None
-
-
-def _ending(conversation: _Conversation, last_turn: _Turn, last_row: Row) -> Row:
-    """Whether the record proves that the task ended: the simulated user stopped, or a human took over."""
-    stopped = "###STOP###" in (last_turn.answer or "")
-    transferred = last_row.get("tool") == "transfer_to_human_agents"
-    if conversation.is_tau and (stopped or transferred):
-        return {"terminal": True, "timeout": False}
-    return {"terminal": None, "timeout": None}  # the end of a record is no evidence that the task ended
-
-
-def _count_unknown(conversation: _Conversation, rows: list[Row], unknown: _Unknown) -> None:
-    """Count what a conversation leaves open."""
-    unknown.conversations += 1
-    unknown.rewards += rows[-1].get("reward") is None
-    unknown.endings += rows[-1]["terminal"] is None
-    unknown.tau_endings += rows[-1]["terminal"] is None and conversation.is_tau
-
-
-def _notes(unknown: _Unknown) -> list[str]:
-    """Sentences on what the log doesn't tell."""
-    n = unknown.conversations
-    notes = []
-    if n and unknown.rewards == n:
-        notes.append("This log has no rewards: it can be cloned, but no value can be learned from it.")
-    elif unknown.rewards:
-        notes.append(f"{unknown.rewards:,} of {n:,} conversations have no reward: unknown there, not 0.")
-    if unknown.tau_endings:
-        notes.append(
-            f"{unknown.tau_endings:,} of {n:,} conversations were neither stopped by the user nor handed to "
-            "a human: whether the task ended is unknown there."
-        )
-    if other := unknown.endings - unknown.tau_endings:
-        notes.append(f"The log doesn't say whether the task ended in {other:,} of {n:,} conversations.")
-    return notes
+    return {name: value for name, value in columns.items() if value is not None}

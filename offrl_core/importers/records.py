@@ -1,62 +1,56 @@
-"""Bytes to JSON records, never all or nothing.
+"""Plain files to records, never all or nothing.
 
-What a file holds is decided by its content, not by its name: real ``.json`` files hold JSON lines, gzip or
-two documents one after another. A record that can't be read becomes a problem of the report; reading goes on.
+What a file holds is decided by its content, not by its name: real ``.json`` files hold JSON lines or two documents
+one after another. A record that can't be read becomes a problem of the report; reading goes on. Text is decoded in
+parts: a single emoji would make Python hold a whole file at four bytes per character.
 """
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import io
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-import pyarrow as pa
-
 from offrl_core.errors import TraceFormatError
-from offrl_core.importers.report import ImportReport, excerpt
-from offrl_core.schema import canonical_json
+from offrl_core.importers.report import ImportReport, Place, excerpt
+from offrl_core.importers.windows import LENIENT_DECODER, Window, parse_json, value_at
 
-MAX_EXPANDED_BYTES = 200 * 2**20  # a gzip of a few kilobytes can expand without end
+__all__ = ["ARROW_FILE", "ARROW_STREAM", "Progress", "Record", "not_json", "parse_json", "read_records"]
+
 _LINES_LOOKED_AT = 200  # enough to tell JSON lines from a document that spans lines
 _MOST_BROKEN_VALUES = 1000  # each may cost a pass over the rest of the file
 _PROGRESS_EVERY = 256  # records
+_PART = 2**20  # bytes decoded at a time
+_DEEPEST_INDENT = 200
 
-# First bytes of formats that are not read, with what to do instead.
-_FOREIGN: tuple[tuple[bytes, str], ...] = (
-    (b"\x80", "a Python pickle. Those can run code, so they are never opened; export the data as JSON lines"),
-    (b"PK\x03\x04", "a zip archive (Inspect's .eval is one too). Unpack it and give the JSON files inside"),
-    (b"\x89HDF", "an HDF5 file (as of Minari, D4RL or d3rlpy). Export the episodes as JSON lines or Parquet"),
-    (b"\x28\xb5\x2f\xfd", "compressed with zstd. Unpack it first"),
-    (b"\x1f\x8b", "gzip inside gzip. Unpack it once"),
-    (b"ARROW1", "an Arrow IPC file. Save it as Parquet"),
-    (b"\x93NUMPY", "a NumPy array. Export the episodes as JSON lines or Parquet"),
-    (
-        b"version https://git-lfs",
-        "only a Git LFS pointer, not the data. Run `git lfs pull` and take the real file",
-    ),
-)
-
-_GAP = re.compile(r"[\s,]*")  # what may stand between two values; tolerates trailing and doubled commas
-_SEVERAL_ARRAYS = re.compile(r"^\]\s*\[", re.MULTILINE)  # no string holds a raw line break: this is structure
-_DECODER = json.JSONDecoder()  # Python's, because it takes the NaN and Infinity that Python itself writes
+ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
+_HDF5, _PARQUET = b"\x89HDF\r\n\x1a\n", b"PAR1"
+_MARK = b"\xef\xbb\xbf"  # byte order mark in UTF-8; also inside, where files were put one behind the other
+_NOTHING = re.compile(rb"[\s\x00\xef\xbb\xbf]*")
+_FIRST_SIGN = re.compile(rb"[\s\x00\xef\xbb\xbf]*([{\[]?)")
+_OPENING = re.compile(rb"(?:\n|^)[ \t]*[{\[]")
+_SEVERAL_ARRAYS = re.compile(rb"\n\]\s*\[")  # no string holds a raw line break: this is structure
 
 Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a file: number (line number in JSON lines, else position; from 1), value, raw text, and its file."""
+    """One record: number (line in JSON lines, else position; from 1), value, raw text, its file and byte offset there.
+
+    The value is what JSON says, the text itself (one record) where a file holds no JSON, or an ``ArrayEpisode``.
+    """
 
     number: int
     value: Any
     raw: str
-    source: str  # name of the file, or of the member of an archive
+    source: str  # name of the file, or of the archive and the member of it
+    offset: int | None = None  # of a text file, in bytes as it stands in UTF-8
 
 
 def read_records(
@@ -69,7 +63,7 @@ def read_records(
 
     Args:
         name: what to call the file in sentences; nothing is concluded from it.
-        data: the bytes as uploaded: JSON in any of its layouts, or Parquet, either of them gzipped or not.
+        data: the bytes, unpacked: JSON in any of its layouts, CSV, other text, Parquet, Arrow or HDF5.
         report: gets the problems and ``n_records``.
         progress: called with the fraction read so far, 0 to 1.
 
@@ -77,213 +71,244 @@ def read_records(
         TraceFormatError: nothing in the file can be read; the text says what it is and what to do.
     """
     tick = progress or (lambda fraction: None)
-    data = _gunzip(name, data, report)
-    for magic, what in _FOREIGN:
-        if data.startswith(magic):
-            raise TraceFormatError(f"{name} is {what}.")
-    if data.startswith(b"PAR1"):
-        return _parquet_rows(name, data, report, tick)
-    text = _decode(name, data, report)
-    if not text or text.isspace():
+    if data.startswith(_HDF5):
+        from offrl_core.importers.array_stores import hdf5_episodes  # h5py is slow to load and seldom needed
+
+        return hdf5_episodes(name, data, report, tick)
+    if data.startswith(_PARQUET):
+        from offrl_core.importers.tables import parquet_rows  # here and below, as they need Record from here
+
+        return parquet_rows(name, data, report, tick)
+    if data.startswith((ARROW_FILE, ARROW_STREAM)):
+        from offrl_core.importers.tables import arrow_rows
+
+        return arrow_rows(name, data, report, tick)
+    if not _is_blank(data) and _is_binary(data):
+        raise TraceFormatError(
+            f"{name} is neither text in UTF-8 or UTF-16 nor a data file of a known kind. "
+            "Save it as UTF-8, or export it as JSON lines."
+        )
+    data = as_utf8(name, data, report)
+    if _is_blank(data):
         raise TraceFormatError(f"{name} is empty: it holds no record. Check that the export has finished.")
-    read = _lines if _looks_like_lines(text) else _values
-    return read(name, text, report, tick)
+    if _looks_like_lines(data):
+        return _lines(name, data, report, tick)
+    start = 0 if _begins_like_json(data) else _end_of_preamble(data)
+    if start is not None:
+        return _values(name, data, start, report, tick)
+    return _other_text(name, data, report, tick)
 
 
-def parse_json(text: str) -> tuple[Any, str]:
-    """Parse JSON text into (value, ""), or (None, why not) where it can't be parsed."""
-    try:
-        return json.loads(text), ""
-    except (ValueError, RecursionError) as error:
-        return None, _reason(error)
-
-
-def _reason(error: Exception) -> str:
-    """Why a text isn't JSON, in words."""
-    if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at line {error.lineno}, column {error.colno}"
-    if isinstance(error, RecursionError):
-        return "it is nested too deep"
-    return "it holds a number of several thousand digits"  # the only other ValueError of the decoder
+def not_json(name: str, text: str) -> str:
+    """The sentence for a text that no importer wants."""
+    return (
+        f"{name} holds no JSON: it begins with {excerpt(text.lstrip()[:60])!r}. "
+        "Give JSON, JSON lines (one object per line), Parquet, or CSV with a line of column names."
+    )
 
 
 # -- bytes to text -------------------------------------------------------------------------------------------
 
 
-def _gunzip(name: str, data: bytes, report: ImportReport) -> bytes:
-    """Expand gzip up to the cap; a stream that is cut or damaged gives what came before the damage."""
-    if not data.startswith(b"\x1f\x8b"):
-        return data
-    expanded = bytearray()
+def as_utf8(name: str, data: bytes, report: ImportReport) -> bytes:
+    """The text in UTF-8, valid throughout; UTF-16 and -32 are rewritten, invalid bytes become U+FFFD, counted.
+
+    Valid UTF-8 is given as it is, without a copy.
+    """
+    encoding = json.detect_encoding(data).removesuffix("-sig")
+    return data if encoding == "utf-8" and _is_valid(data) else _rewritten(name, data, encoding, report)
+
+
+def _is_valid(data: bytes) -> bool:
+    """Whether bytes are UTF-8 throughout."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-            while chunk := stream.read1(2**16):  # not read: it gives nothing of a chunk that isn't whole
-                expanded += chunk
-                if len(expanded) > MAX_EXPANDED_BYTES:
-                    raise TraceFormatError(_too_large(name))
-    except (EOFError, OSError, zlib.error) as error:
-        if not expanded:
-            raise TraceFormatError(f"{name} is gzip, but damaged ({error}). Copy it again.") from error
-        message = f"the gzip stream is damaged ({error}); only its first {len(expanded):,} bytes were read"
-        report.at(name).lose(None, "damaged gzip", message)
-    return bytes(expanded)
-
-
-def _too_large(name: str) -> str:
-    """The sentence for a compressed file that expands beyond the cap."""
-    return f"{name} expands to more than {MAX_EXPANDED_BYTES // 2**20} MiB. Split it, or take a sample."
-
-
-def _decode(name: str, data: bytes, report: ImportReport) -> str:
-    """Decode UTF-8, -16 or -32, with or without a byte order mark; invalid bytes become U+FFFD, counted."""
-    encoding = json.detect_encoding(data)
-    try:
-        return data.decode(encoding)
+        for start in range(0, len(data), _PART):
+            decoder.decode(data[start : start + _PART], final=start + _PART >= len(data))
     except UnicodeDecodeError:
-        text = data.decode(encoding, "replace")
-        n = max(1, text.count("\ufffd") - data.count(b"\xef\xbf\xbd"))  # the file may hold real ones, too
-        first = text.find("\ufffd")
-        around = text[max(0, first - 60) : first + 60]
+        return False
+    return True
+
+
+def _rewritten(name: str, data: bytes, encoding: str, report: ImportReport) -> bytes:
+    """The text in UTF-8 with U+FFFD for what isn't valid; the report says how often and where first."""
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    written = io.BytesIO()
+    for start in range(0, len(data), _PART):
+        part = decoder.decode(data[start : start + _PART], final=start + _PART >= len(data))
+        written.write(part.encode("utf-8", "replace"))
+    text = written.getvalue()
+    mark = "\ufffd".encode()
+    real = "\ufffd".encode(encoding if encoding[-2:] in ("le", "be", "-8") else f"{encoding}-le")
+    n = text.count(mark) - data.count(real)  # the file may hold real ones, too
+    if n > 0:
+        first = text.find(mark)
         message = f"the text isn't all valid {encoding.upper()}: U+FFFD stands for what isn't, {n:,} times"
-        report.at(name).mend(None, "invalid bytes", message, around)
-        return text
+        evidence = text[max(0, first - 60) : first + 60].decode("utf-8", "ignore")
+        report.at(name, offset=first).mend(None, "invalid bytes", message, evidence)
+    return text
 
 
-# -- text to records -----------------------------------------------------------------------------------------
+def _is_blank(data: bytes) -> bool:
+    blank = _NOTHING.match(data)
+    return blank is not None and blank.end() == len(data)
 
 
-def _split_lines(text: str) -> Iterator[tuple[int, str, int]]:
-    """Lines that aren't blank: (line number, text, end); only LF ends one, as U+2028 may be in a string."""
+def _is_binary(data: bytes) -> bool:
+    """Whether much of the beginning is neither text nor JSON in some old encoding."""
+    head = data[:4096]
+    text = head.decode(json.detect_encoding(head), "replace")
+    return not _begins_like_json(head) and 10 * sum(text.count(sign) for sign in "\x00\ufffd") > len(text)
+
+
+def _begins_like_json(data: bytes) -> bool:
+    first = _FIRST_SIGN.match(data)
+    return first is not None and bool(first[1])
+
+
+# -- JSON lines ----------------------------------------------------------------------------------------------
+
+
+def _split_lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Lines that aren't blank: (number, offset, bytes); only LF ends one, as U+2028 may be in a string."""
     start = number = 0
-    while start < len(text):
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
         number += 1
-        if line := text[start:end].strip():
-            yield number, line, end
+        # A program that was killed may leave NUL bytes around a line.
+        line = data[start:end].lstrip(b" \t\r\f\v\x00").removeprefix(_MARK)
+        offset = end - len(line)
+        if line := line.rstrip(b" \t\r\f\v\x00"):
+            yield number, offset, line
         start = end + 1
 
 
-def _looks_like_lines(text: str) -> bool:
+def _looks_like_lines(data: bytes) -> bool:
     """Whether each line is a value: the first one is, or most of the first ones are."""
-    head = [line for _, line, _ in islice(_split_lines(text), _LINES_LOOKED_AT)]
-    good = [line[0] in "{[" and not parse_json(line)[1] for line in head]
-    return len(head) > 1 and (good[0] or 2 * sum(good) > len(good))
+    if sum(1 for _ in islice(_split_lines(data), 2)) < 2:
+        return False  # one long line is a document, and parsing it only to find that out would take long
+    good = []
+    for _, _, line in islice(_split_lines(data), _LINES_LOOKED_AT):
+        good.append(line[:1] in (b"{", b"[") and _parses(line.decode()))
+        if good[0]:
+            return True
+    return 2 * sum(good) > len(good)
 
 
-def _lines(name: str, text: str, report: ImportReport, tick: Progress) -> Iterator[Record]:
+def _parses(text: str) -> bool:
+    return not parse_json(text)[1] or value_at(text, 0, LENIENT_DECODER)[1] == len(text)
+
+
+def _lines(name: str, data: bytes, report: ImportReport, tick: Progress) -> Iterator[Record]:
     """JSON lines: a line that is not JSON costs that line only."""
-    for number, line, end in _split_lines(text):
+    for number, offset, line in _split_lines(data):
         report.n_records += 1
         if not report.n_records % _PROGRESS_EVERY:
-            tick(end / len(text))
-        value, reason = parse_json(line)
+            tick(offset / len(data))
+        text = line.decode()
+        value, reason = parse_json(text)
         if reason:
-            message = f"this line can't be read as JSON ({reason}), so it was set aside"
-            report.at(name, number).lose(None, "not JSON", message, line)
-        else:
-            yield Record(number, value, line, name)
+            value, end, _ = value_at(text, 0, LENIENT_DECODER)
+            place = report.at(name, number, offset)
+            if end != len(text):
+                message = f"this line can't be read as JSON ({reason}), so it was set aside"
+                place.lose(None, "not JSON", message, text)
+                continue
+            _mend_control_characters(place)
+        yield Record(number, value, text, name, offset)
 
 
-def _values(name: str, text: str, report: ImportReport, tick: Progress) -> Iterator[Record]:
+def _mend_control_characters(place: Place) -> None:
+    message = "a string holds raw control characters (a tab, say), which JSON wants escaped; it was read as meant"
+    place.mend(None, "control characters", message)
+
+
+# -- documents -----------------------------------------------------------------------------------------------
+
+
+def _values(name: str, data: bytes, start: int, report: ImportReport, tick: Progress) -> Iterator[Record]:
     """Values that may span lines: one or several documents, or an array whose items are the records.
 
-    Items of an array are decoded one by one, so one that is cut in the middle keeps the items before the cut.
+    Whatever stands before the byte ``start`` is set aside. Items of an array are decoded one by one, so one that is cut
+    in the middle keeps the items before the cut.
 
     Raises:
         TraceFormatError: not one value could be read.
     """
+    if start:
+        message = f"the first {start:,} bytes are no JSON and were set aside"
+        report.at(name, offset=0).lose(None, "text before JSON", message, data[:400].decode("utf-8", "ignore"))
+    window = Window(data, start)
     # Arrays one after another are one record each (a conversation, say); a single one holds the records.
-    step_in = text.lstrip().startswith("[") and not _SEVERAL_ARRAYS.search(text)
-    position = number = n_broken = 0
+    step_in = window.sign() == "[" and not _SEVERAL_ARRAYS.search(data)
+    number = n_broken = 0
     in_array = cut = False
     first_reason = ""
-    while (position := _skip_gap(text, position)) < len(text):
-        if step_in and text[position] == ("]" if in_array else "["):
+    while sign := window.sign():
+        if step_in and sign == ("]" if in_array else "["):
             in_array = not in_array
-            position += 1
+            window.skip()
             continue
         number += 1
         report.n_records += 1
-        tick(position / len(text)) if not number % _PROGRESS_EVERY else None
-        value, end, reason = _value_at(text, position, any_value=in_array)
+        tick(window.offset / len(data)) if not number % _PROGRESS_EVERY else None
+        place = report.at(name, number, window.offset)
+        value, raw, reason, mended = window.value(any_value=in_array)
         cut = bool(reason)
         if not reason:
-            yield Record(number, value, text[position:end], name)
-            position = end
+            if mended:
+                _mend_control_characters(place)
+            yield Record(number, value, raw, name, place.offset)
             continue
         n_broken += 1
         first_reason = first_reason or reason
-        end = _next_value(text, position) if n_broken < _MOST_BROKEN_VALUES else len(text)
-        message = f"no JSON value can be read here ({reason}); {end - position:,} characters were set aside"
-        report.at(name, number).lose(None, "not JSON", message, text[position : position + 200])
-        position = end
+        start = window.offset
+        window.jump(_next_value(data, start) if n_broken < _MOST_BROKEN_VALUES else len(data))
+        message = f"no JSON value can be read here ({reason}); {window.offset - start:,} bytes were set aside"
+        place.lose(None, "not JSON", message, data[start : start + 400].decode("utf-8", "ignore"))
     if number == n_broken:
-        raise TraceFormatError(_not_json(name, text, first_reason))
+        raise TraceFormatError(_no_value(name, first_reason))
     if in_array and not cut:
         message = "the array has no closing bracket; the file may be cut"
         report.at(name).mend(None, "array not closed", message)
 
 
-def _skip_gap(text: str, position: int) -> int:
-    """Position of the next character that is neither white space nor a comma."""
-    gap = _GAP.match(text, position)
-    return gap.end() if gap else position
-
-
-def _value_at(text: str, position: int, *, any_value: bool) -> tuple[Any, int, str]:
-    """Decode the value that starts here: (value, end, ""), or (None, position, why not).
-
-    Outside an array only objects and arrays count: in plain text every number would pass for a record.
-    """
-    if not any_value and text[position] not in "{[":
-        return None, position, "an object or array was expected"
-    try:
-        value, end = _DECODER.raw_decode(text, position)
-    except (ValueError, RecursionError) as error:
-        return None, position, _reason(error)
-    return value, end, ""
-
-
-def _next_value(text: str, position: int) -> int:
+def _next_value(data: bytes, offset: int) -> int:
     """Where to go on after a value that can't be read: the next line that opens one, indented no deeper."""
-    line_start = text.rfind("\n", 0, position) + 1
-    before = text[line_start:position]
+    line_start = data.rfind(b"\n", max(0, offset - _DEEPEST_INDENT), offset) + 1
+    before = data[line_start:offset] if line_start else b""
     indent = len(before) if before.isspace() else 0
-    opening = re.compile(rf"\n[ \t]{{0,{min(indent, 99)}}}[{{\[]").search(text, position)
-    return opening.end() - 1 if opening else len(text)
+    opening = re.compile(rb"\n[ \t]{0,%d}[{\[]" % indent).search(data, offset)
+    return opening.end() - 1 if opening else len(data)
 
 
-def _not_json(name: str, text: str, reason: str) -> str:
-    """The sentence for a file without a single JSON value."""
+def _no_value(name: str, reason: str) -> str:
+    """The sentence for a file that begins like JSON but has no value."""
     if not reason:
         return f"{name} is an empty list: it holds no record. Check that the export has finished."
-    start = excerpt(text.lstrip()[:60])
-    if text.lstrip()[:1] in ("{", "["):
-        return f"{name} begins like JSON, but no record can be read: {reason}. It may be cut off or damaged."
-    return (
-        f"{name} holds no JSON: it begins with {start!r}. "
-        "Give JSON, JSON lines (one object per line) or Parquet; a CSV or text log must be converted first."
-    )
+    return f"{name} begins like JSON, but no record can be read: {reason}. It may be cut off or damaged."
 
 
-def _parquet_rows(name: str, data: bytes, report: ImportReport, tick: Progress) -> Iterator[Record]:
-    """Rows of a Parquet file as objects; the raw text of a row is its JSON.
+# -- other text ----------------------------------------------------------------------------------------------
 
-    Raises:
-        TraceFormatError: the file is damaged or too large when expanded.
-    """
-    from pyarrow import parquet  # here, because most imports never see Parquet and it is slow to load
 
-    try:
-        file = parquet.ParquetFile(pa.BufferReader(data))
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-        if sum(group.total_byte_size for group in groups) > MAX_EXPANDED_BYTES:
-            raise TraceFormatError(_too_large(name))
-        for batch in file.iter_batches(batch_size=1024):
-            for value in batch.to_pylist():
-                report.n_records += 1
-                yield Record(report.n_records, value, canonical_json(value), name)
-            tick(report.n_records / file.metadata.num_rows)
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        raise TraceFormatError(f"{name} is Parquet, but damaged ({error}). Write it again.") from error
+def _end_of_preamble(data: bytes) -> int | None:
+    """Where JSON begins behind a few lines of something else, such as warnings of the program; None: nowhere."""
+    opening = _OPENING.search(data, 0, _PART)
+    if not opening:
+        return None
+    window = Window(data, opening.end() - 1)
+    value, _, reason, _ = window.value(any_value=False)
+    return opening.end() - 1 if not reason and value and window.sign() in ("", "{", "[") else None
+
+
+def _other_text(name: str, data: bytes, report: ImportReport, tick: Progress) -> Iterator[Record]:
+    """Text that isn't JSON: the rows of a table, else one record that is the whole text."""
+    from offrl_core.importers.csv_rows import csv_rows, looks_like_csv  # here, as it needs Record from above
+
+    text = data.decode().removeprefix("\ufeff")
+    if looks_like_csv(text):
+        return csv_rows(name, text, report, tick)
+    report.n_records += 1
+    return iter([Record(1, text, text, name, 0)])

@@ -27,6 +27,7 @@ class Problem:
     message: str  # one sentence: what is wrong and what to do
     lost: bool = True
     excerpt: str = ""  # at most 200 characters of the offending text
+    offset: int | None = None  # where the record begins in a text file, in bytes; None where that isn't known
 
     def sentence(self) -> str:
         """The problem as one line with its place."""
@@ -60,9 +61,9 @@ class ImportReport:
         if self.tally[problem.kind] <= KEPT_PER_KIND:
             self.problems.append(problem)
 
-    def at(self, file: str, record: int | None = None) -> Place:
+    def at(self, file: str, record: int | None = None, offset: int | None = None) -> Place:
         """The place that the next problems concern: a file, or one record of it."""
-        return Place(self, file, record)
+        return Place(self, file, record, offset)
 
     @property
     def source(self) -> str:
@@ -97,6 +98,7 @@ class Place:
     report: ImportReport
     file: str
     record: int | None
+    offset: int | None = None
 
     def lose(self, field: str | None, kind: str, message: str, evidence: Any = "") -> None:
         """Write down that data was set aside, with an excerpt of it."""
@@ -117,6 +119,7 @@ class Place:
                 message=message,
                 lost=lost,
                 excerpt=excerpt(evidence),
+                offset=self.offset,
             )
         )
 

@@ -22,6 +22,7 @@ def choose_page() -> st.Page:
         [
             st.Page("pages/overview.py", title="Overview", icon=":material/auto_stories:", default=True),
             st.Page("pages/data.py", title="Data", icon=":material/database:", url_path="data"),
+            st.Page("pages/mapping.py", title="Mapping", icon=":material/schema:", url_path="mapping"),
             st.Page("pages/coverage.py", title="Coverage", icon=":material/grid_on:", url_path="coverage"),
             st.Page("pages/train.py", title="Train", icon=":material/model_training:", url_path="train"),
             st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q_values"),

@@ -24,8 +24,8 @@ def render_report(now: work.Current) -> None:
         )
         return
     st.markdown(f"**{report.sentence()}**")
-    spec = orl.IMPORTERS.get(report.format)
-    st.caption(f"Read as {spec.title if spec else report.format}: {layout.plain(report.why, 300)}")
+    titles = [spec.title for name in report.format.split(", ") if (spec := orl.IMPORTERS.get(name))]
+    st.caption(f"Read as {' and '.join(titles) or report.format}: {layout.plain(report.why, 300)}")
     for note in report.notes:
         st.caption(f":material/info: {layout.plain(note, 400)}")
     if report.problems:
@@ -45,6 +45,7 @@ def render_problems(report: ImportReport) -> None:
                 {
                     "file": p.file,
                     "record": p.record,
+                    "byte": p.offset,
                     "field": p.field,
                     "what happened": "set aside" if p.lost else "kept",
                     "kind": p.kind,

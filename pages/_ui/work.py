@@ -113,6 +113,14 @@ def chosen_log() -> Log:
     return bundled_log("calculator")
 
 
+def show_log(log: Log) -> None:
+    """Make a log one of this session's and look at it; edits and places of the log before don't belong to it."""
+    state.uploads()[log.fingerprint] = log
+    state.put("data", UPLOAD_PREFIX + log.fingerprint)
+    state.put("edits", "")
+    state.forget_place()
+
+
 def log_titles() -> dict[str, str]:
     """Value of the field ``data`` -> title, for every log this visitor can choose."""
     loaded = {UPLOAD_PREFIX + key: log.name for key, log in state.uploads().items()}

@@ -35,5 +35,5 @@ def shown(markdown: str) -> str:
 
 def texts(app: AppTest) -> str:
     """Everything the page says, in one text."""
-    kinds = (app.markdown, app.caption, app.info, app.warning, app.error, app.title, app.code)
+    kinds = (app.markdown, app.caption, app.info, app.warning, app.error, app.success, app.title, app.code)
     return "\n".join(shown(element.value) for kind in kinds for element in kind)

@@ -1,0 +1,244 @@
+"""How an upload is read: open what is packed, find the format of each file, read format by format, build the tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from offrl_core.errors import TraceFormatError
+from offrl_core.importers.containers import Limits, part_sentence, plain_files
+from offrl_core.importers.fields import Gathered, unused_id
+from offrl_core.importers.recognition import ImporterSpec, Source, adopt, reasons, recognise
+from offrl_core.importers.records import Progress
+from offrl_core.importers.report import ImportReport
+from offrl_core.schema import RECORDS_ARROW_SCHEMA, steps_table, storable_text
+
+# Records looked at to recognise files are kept up to this many bytes of files, and read again beyond it.
+_KEPT_BYTES = 2**26
+_RECORDS_AT_A_TIME = 256
+
+
+@dataclass(slots=True)
+class Imported:
+    """A file that was read: steps, the raw records behind them, and the report."""
+
+    steps: pa.Table  # columns of schema.STEPS_ARROW_SCHEMA; by first appearance of the episode, then t
+    records: pa.Table  # columns of schema.RECORDS_ARROW_SCHEMA; records that gave at least one step
+    report: ImportReport
+
+
+def read_files(
+    files: Sequence[tuple[str, bytes]],
+    specs: Mapping[str, ImporterSpec],
+    *,
+    format: str | None = None,
+    progress: Progress | None = None,
+) -> Imported:
+    """Read files together by the given importers; a file that can't be read is a problem while another one can.
+
+    Args:
+        files: name and content of each.
+        specs: the formats there are.
+        format: a key of ``specs``, to override the recognition.
+        progress: called with the fraction done, 0 to 1.
+
+    Raises:
+        TraceFormatError: no step can be read.
+    """
+    report = ImportReport(files=[name for name, _ in files])
+    failures: list[tuple[str, TraceFormatError]] = []
+    sources = _open(files, report, failures)
+    _show_progress(sources, progress)
+    sources = _recognised(sources, specs, format, report, failures)
+    if not sources:
+        raise _nothing_known(report, failures)
+    for name, error in failures:
+        report.at(name).lose(None, "unreadable file", part_sentence(name, error))
+    report.format = ", ".join(dict.fromkeys(source.format for source in sources))
+    report.why = "chosen by hand" if format else reasons(sources)
+    gathered = _read_each_format(sources, specs, report)
+    _locate_problems(sources, report)
+    if not gathered.rows:
+        raise _nothing_read(report)
+    imported = _tables(gathered, report)
+    if progress:
+        progress(1.0)
+    return imported
+
+
+# -- files ---------------------------------------------------------------------------------------------------
+
+
+def _show_progress(sources: Sequence[Source], progress: Progress | None) -> None:
+    """Let files tell how much of the upload is read; never back, though they are looked at before they are read."""
+    if progress is None:
+        return
+    shown = 0.0
+
+    def show(before: int, size: int, fraction: float) -> None:
+        nonlocal shown
+        done = 0.99 * (before + fraction * size) / total  # the last step is the making of the tables
+        if done > shown:
+            shown = done
+            progress(done)
+
+    total = max(1, sum(source.size for source in sources))
+    before = 0
+    for source in sources:
+        source.tick = partial(show, before, source.size)
+        before += source.size
+
+
+def _open(
+    files: Sequence[tuple[str, bytes]], report: ImportReport, failures: list[tuple[str, TraceFormatError]]
+) -> list[Source]:
+    """The plain files in an upload, each with a name of its own."""
+    limits = Limits()
+    sources: list[Source] = []
+    used: Counter[str] = Counter()
+    for name, data in files:
+        try:
+            found = plain_files(name, data, report, limits)
+        except TraceFormatError as error:
+            failures.append((name, error))
+            continue
+        for label, content in found:
+            used[label] += 1
+            sources.append(Source(label if used[label] == 1 else f"{label} ({used[label]})", content))
+    return sources
+
+
+def _recognised(
+    sources: Sequence[Source],
+    specs: Mapping[str, ImporterSpec],
+    format: str | None,
+    report: ImportReport,
+    failures: list[tuple[str, TraceFormatError]],
+) -> list[Source]:
+    """The files whose format is known, after a look at the first records of each; the others go to ``failures``."""
+    unknown: list[tuple[Source, TraceFormatError]] = []
+    kept = 0
+    for source in sources:
+        n_before = report.n_records
+        kept += source.size
+        keep = len(sources) == 1 or kept <= _KEPT_BYTES
+        try:
+            values = source.look(report, keep=keep)
+            source.format, source.why = (format, "") if format else recognise(source.name, values, specs)
+        except TraceFormatError as error:
+            source.n_looked_at = report.n_records - n_before
+            unknown.append((source, error))
+    adopt([source for source, _ in unknown], [source for source in sources if source.format], specs)
+    for source, failure in unknown:
+        if not source.format:
+            report.n_records -= source.n_looked_at  # what isn't read at all is told as a file, not as records
+            failures.append((source.name, failure))
+    return [source for source in sources if source.format]
+
+
+def _nothing_known(report: ImportReport, failures: Sequence[tuple[str, TraceFormatError]]) -> TraceFormatError:
+    """The error for an upload of which no file can be read."""
+    text = "There is no file to read. Choose at least one."
+    if len(failures) == 1 and len(report.files) == 1:
+        text = str(failures[0][1])
+    elif failures:
+        text = f"None of these {len(failures):,} files can be read. The first: {failures[0][1]}"
+    elif report.problems:
+        text = f"No file in {report.source} can be read. {_closed(report.problems[-1].sentence())}"
+    return _with_report(TraceFormatError(text), report)
+
+
+def _closed(sentence: str) -> str:
+    return sentence if sentence.endswith(".") else f"{sentence}."
+
+
+def _with_report(error: TraceFormatError, report: ImportReport) -> TraceFormatError:
+    error.report = report  # type: ignore[attr-defined]  # the page shows the problems under the sentence
+    return error
+
+
+def _read_each_format(sources: Sequence[Source], specs: Mapping[str, ImporterSpec], report: ImportReport) -> Gathered:
+    """Read the files format by format, and put the steps together; an episode keeps an id of its own."""
+    everything = Gathered()
+    taken: set[str] = set()
+    for key in dict.fromkeys(source.format for source in sources):
+        same = [source for source in sources if source.format == key]
+        records = chain.from_iterable(source.records(report) for source in same)
+        gathered = specs[key].read(records, report)
+        _rename_taken(gathered, taken, report)
+        taken |= {row["episode_id"] for row in gathered.rows}
+        everything.rows += gathered.rows
+        everything.raw |= gathered.raw
+    return everything
+
+
+def _rename_taken(gathered: Gathered, taken: set[str], report: ImportReport) -> None:
+    """Give episodes whose id was used in a file of another format a new one, in place."""
+    ids = {row["episode_id"] for row in gathered.rows}
+    used = Counter(taken | ids)
+    renamed = {id: unused_id(id, used, report.at(report.source)) for id in sorted(ids & taken)}
+    if not renamed:
+        return
+    for row in gathered.rows:
+        row["episode_id"] = renamed.get(row["episode_id"], row["episode_id"])
+        parent = row.get("parent_episode")
+        row["parent_episode"] = renamed.get(parent, parent) if parent else None
+
+
+def _locate_problems(sources: Sequence[Source], report: ImportReport) -> None:
+    """Add the byte offset of its record to each problem; importers only know the number."""
+    by_name = {source.name: source for source in sources}
+    for i, problem in enumerate(report.problems):
+        if problem.offset is None and problem.record is not None and problem.file in by_name:
+            report.problems[i] = replace(problem, offset=by_name[problem.file].offset_of(problem.record))
+
+
+def _nothing_read(report: ImportReport) -> TraceFormatError:
+    """The error for files whose format is known but which hold not one readable step."""
+    n = report.tally.total()
+    text = f"No step could be read from {report.source} (format {report.format}, {report.why})."
+    if report.problems:
+        text += f" {n:,} problem{'s' if n != 1 else ''}, the first: {_closed(report.problems[0].sentence())}"
+    return _with_report(TraceFormatError(text), report)
+
+
+def _tables(gathered: Gathered, report: ImportReport) -> Imported:
+    """Sort the rows, number them in the order of reading, build both tables and fill in the counts."""
+    rank: dict[str, int] = {}
+    for order, row in enumerate(gathered.rows):
+        row["upload_order"] = order
+        rank.setdefault(row["episode_id"], len(rank))
+    rows: list[Mapping[str, Any]] = sorted(gathered.rows, key=lambda row: (rank[row["episode_id"]], row["t"]))
+    _say_how_episodes_end(rows)
+    report.n_steps, report.n_episodes, report.n_records_read = len(rows), len(rank), len(gathered.raw)
+    return Imported(steps_table(rows), _records_table(gathered.raw), report)
+
+
+def _records_table(raw: dict[tuple[str, int], str]) -> pa.Table:
+    """The raw records as a table; they leave the mapping as they enter it, so that not all are in memory twice."""
+    keys = sorted(raw)
+    batches = []
+    for start in range(0, len(keys), _RECORDS_AT_A_TIME):
+        some = keys[start : start + _RECORDS_AT_A_TIME]
+        columns = [
+            pa.array([storable_text(source) for source, _ in some], type=pa.string()),
+            pa.array([number for _, number in some], type=pa.int64()),
+            pa.array([storable_text(raw.pop(key)) for key in some], type=pa.string()),
+        ]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=RECORDS_ARROW_SCHEMA))
+    return pa.Table.from_batches(batches, schema=RECORDS_ARROW_SCHEMA)
+
+
+def _say_how_episodes_end(rows: Sequence[Any]) -> None:
+    """Fill ``end_reason`` of each episode's last row, where its importer didn't, from what it said of the ending."""
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        if following is not None and following["episode_id"] == row["episode_id"]:
+            continue
+        implied = "terminated" if row.get("terminal") else "truncated" if row.get("timeout") else "unknown"
+        row["end_reason"] = row.get("end_reason") or implied

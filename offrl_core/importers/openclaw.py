@@ -1,0 +1,153 @@
+"""Telemetry of OpenClaw: events of sessions, of which the end of a run holds the messages of the whole session.
+
+The last end of each session is read; the events before it tell the same in pieces. Sub-agents have sessions of their
+own, which the call that started them names.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, read_arguments, sequence, text_of
+from offrl_core.importers.messages import Call, Conversation, Message, Result, each_record, failure, gather
+from offrl_core.importers.records import Record
+from offrl_core.importers.report import ImportReport, Place
+
+EXAMPLE = b"""\
+{"type": "agent.start", "sessionKey": "agent:main:main", "agentId": "main", "prompt": "Any mail?", "seq": 1, "ts": 1772831320907}
+{"type": "tool.start", "toolName": "exec", "params": {"command": "mail"}, "sessionKey": "agent:main:main", \
+"agentId": "main", "seq": 2, "ts": 1772831323758}
+{"type": "agent.end", "sessionKey": "agent:main:main", "agentId": "main", "success": true, "reward": 1, "seq": 3, \
+"ts": 1772831327829, "messages": [{"role": "user", "content": [{"type": "text", "text": "Any mail?"}]}, \
+{"role": "assistant", "model": "m", "content": [{"type": "toolCall", "id": "c1", "name": "exec", \
+"arguments": {"command": "mail"}}]}, {"role": "toolResult", "toolCallId": "c1", "toolName": "exec", "isError": false, \
+"content": [{"type": "text", "text": "none"}]}, {"role": "assistant", "content": [{"type": "text", "text": "No."}]}]}
+"""
+
+_FAMILIES = ("agent.", "tool.", "message.", "llm.", "session.", "command.")
+
+
+def sniff(values: Sequence[Any]) -> tuple[float, str]:
+    """How sure it is that these values are events of OpenClaw, 0 to 1, and why."""
+    n = sum(_is_event(value) for value in values)
+    return n / max(1, len(values)), f"found type, seq and ts of OpenClaw in {n} of the first {len(values)} records"
+
+
+def _is_event(value: Any) -> bool:
+    kind = mapping(value).get("type")
+    return isinstance(kind, str) and kind.startswith(_FAMILIES) and "seq" in value and "ts" in value
+
+
+def read(records: Iterable[Record], report: ImportReport) -> Gathered:
+    """Read the sessions into rows; one row per tool call or reply without one.
+
+    Args:
+        records: records of the files, in order.
+        report: gets the problems, and notes on events that give no step.
+    """
+    ends: dict[str, Record] = {}
+    skipped: Counter[str] = Counter()
+    open_sessions: dict[str, Record] = {}
+
+    def sort_out(record: Record, place: Place) -> None:
+        event = mapping(record.value)
+        session = label(event.get("sessionKey"))
+        if not _is_event(event):
+            place.lose(None, "not an event", "this is no event with type, seq and ts, so it was set aside", record.raw)
+        elif event["type"] == "agent.end" and session and isinstance(event.get("messages"), list):
+            skipped["agent.end that a later one repeats"] += session in ends
+            ends[session] = record
+        else:
+            skipped[event["type"]] += 1
+            if session:
+                open_sessions.setdefault(session, record)
+
+    each_record(records, report, sort_out)
+    for session, record in open_sessions.items():
+        if session not in ends:
+            message = f"session {session} has no end with its messages in this log, so it gives no step"
+            report.at(record.source, record.number).lose("sessionKey", "session without an end", message, record.raw)
+    conversations: dict[str, Conversation] = {}
+
+    def parse(record: Record, place: Place) -> None:
+        conversations[record.value["sessionKey"]] = _conversation(record, place)
+
+    each_record(ends.values(), report, parse)
+    runs = gather(_linked(conversations), report)
+    runs.skipped = +skipped
+    return runs.done("sessions", "events")
+
+
+def _linked(conversations: dict[str, Conversation]) -> list[Conversation]:
+    """Sessions with their parents, parents first: the result of the call that starts a sub-agent names its session."""
+    for parent in conversations.values():
+        for item in sequence(mapping(parent.record.value).get("messages")):
+            child = conversations.get(label(mapping(mapping(item).get("details")).get("childSessionKey")) or "")
+            if child is not None and child is not parent and child.parent is None:
+                child.parent = parent
+    return sorted(conversations.values(), key=_depth)
+
+
+def _depth(conversation: Conversation) -> int:
+    """How many sub-agents deep a session lies; a circle, which no program writes, ends somewhere."""
+    depth = 0
+    parent = conversation.parent
+    while isinstance(parent, Conversation) and depth < 100:
+        depth, parent = depth + 1, parent.parent
+    return depth
+
+
+def _conversation(record: Record, place: Place) -> Conversation:
+    """One session."""
+    event = record.value
+    messages = []
+    for index, item in enumerate(event["messages"]):
+        if label(mapping(item).get("role")) is None:
+            place.lose(f"messages[{index}]", "not a message", "this is no message, so it was set aside", item)
+        else:
+            messages.append(_message(item, record, index))
+    return Conversation(
+        record,
+        messages,
+        name=event["sessionKey"],
+        shared={"behavior_policy": label(event.get("agentId"))},
+        reward=_reward(event),
+    )
+
+
+def _reward(event: Row) -> Row:
+    """A reward that somebody put beside the messages; ``success`` only says that the program didn't fail."""
+    value = event.get("reward")
+    reward = None if isinstance(value, bool) else finite_number(value)
+    return {} if reward is None else {"reward": reward, "reward_source": "field reward"}
+
+
+def _message(item: Row, record: Record, index: int) -> Message:
+    """One message."""
+    content = item.get("content")
+    parts = [mapping(part) for part in sequence(content)]
+    text = (
+        text_of([part for part in parts if part.get("type") not in ("toolCall", "thinking")])
+        if parts
+        else text_of(content)
+    )
+    if item["role"] == "toolResult":
+        flag = item.get("isError")
+        error, guessed = failure(text or "", flag if isinstance(flag, bool) else None)
+        result = Result(label(item.get("toolCallId")), text or "", error, guessed, label(item.get("toolName")))
+        return Message(record, index, "tool", results=[result])
+    calls = [_call(part) for part in parts if part.get("type") == "toolCall"]
+    thought = "\n\n".join(str(part.get("thinking")) for part in parts if part.get("type") == "thinking") or None
+    model = label(item.get("model"))
+    columns = {"behavior_policy": model} if model else None
+    return Message(record, index, str(item["role"]), text or None, calls, thought=thought, columns=columns)
+
+
+def _call(part: Row) -> Call:
+    """One tool call."""
+    name = part.get("name")
+    return Call(
+        label(part.get("id")), name if isinstance(name, str) and name else None, read_arguments(part.get("arguments"))
+    )

@@ -1,0 +1,171 @@
+"""Which format each file of an upload has: decided by its content, by the majority of its first records."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import chain
+from typing import Any
+
+from offrl_core.errors import TraceFormatError
+from offrl_core.importers.containers import part_sentence
+from offrl_core.importers.fields import Gathered
+from offrl_core.importers.records import Progress, Record, not_json, read_records
+from offrl_core.importers.report import ImportReport
+from offrl_core.schema import storable_text
+
+SNIFFED_RECORDS = 200
+_SNIFFED_CHARACTERS = 2**22  # a few long records say as much as many short ones
+# One late record must not decide what a file is, so a format has to fit most of the first ones.
+_LEAST_CONFIDENCE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ImporterSpec:
+    """One format: how to recognise and read it, and a small file of it.
+
+    ``sniff`` takes the values of the first records and gives a confidence from 0 to 1 and why in words.
+    ``read`` takes all records of all files, each of which names its file, and the report, which gets what can't be read.
+    ``companions`` are patterns of file names: a file that no importer knows and that lies beside files of this format
+    is given to ``read`` too (the reward of a run in a file of its own, say).
+    """
+
+    name: str
+    title: str
+    sniff: Callable[[Sequence[Any]], tuple[float, str]]
+    read: Callable[[Iterable[Record], ImportReport], Gathered]
+    example: bytes
+    example_name: str
+    companions: tuple[str, ...] = ()
+
+
+class Source:
+    """One plain file of an upload: its first records are looked at, then all are read.
+
+    Attributes:
+        name: what the file is called; unique in the upload.
+        size: its bytes.
+        format: name of its format, once that is known.
+        why: why it has that format.
+        n_looked_at: records that were counted in the report when the file was only looked at.
+        tick: called with the fraction of the file that was read.
+    """
+
+    def __init__(self, name: str, data: bytes) -> None:
+        """Take the content of a file."""
+        self.name, self.size = name, len(data)
+        self.format = self.why = ""
+        self.n_looked_at = 0
+        self.tick: Progress = lambda fraction: None
+        self._data = data
+        self._head: list[Record] | None = None
+        self._rest: Iterator[Record] = iter(())
+        self._numbers, self._offsets = array("q"), array("q")
+
+    def look(self, report: ImportReport, *, keep: bool) -> list[Any]:
+        """Values of the first records.
+
+        Args:
+            report: gets the problems.
+            keep: whether to keep these records; many long ones are rather read again than kept in memory.
+
+        Raises:
+            TraceFormatError: no record can be read.
+        """
+        head: list[Record] = []
+        scratch = report if keep else ImportReport()
+        records = self._guarded(read_records(self.name, self._data, scratch, self.tick), scratch)
+        n_characters = 0
+        for record in records:
+            head.append(record)
+            n_characters += len(record.raw)
+            if len(head) == SNIFFED_RECORDS or n_characters > _SNIFFED_CHARACTERS:
+                break
+        if keep:
+            self._head, self._rest = head, records
+        return [record.value for record in head]
+
+    def records(self, report: ImportReport) -> Iterator[Record]:
+        """All records, once."""
+        records = self._again(self._data, report) if self._head is None else chain(self._head, self._rest)
+        self._head, self._rest, self._data = None, iter(()), b""  # read once, so nothing keeps it in memory
+        try:
+            for record in records:
+                if record.offset is not None:
+                    self._numbers.append(record.number)
+                    self._offsets.append(record.offset)
+                yield record
+        except TraceFormatError as error:  # of an adopted file, which nobody could read before either
+            report.at(self.name).lose(None, "unreadable file", part_sentence(self.name, error))
+
+    def offset_of(self, number: int) -> int | None:
+        """Where a record that was read begins, in bytes; None where that isn't known."""
+        at = bisect_left(self._numbers, number)
+        return self._offsets[at] if at < len(self._numbers) and self._numbers[at] == number else None
+
+    def _again(self, data: bytes, report: ImportReport) -> Iterator[Record]:
+        yield from self._guarded(read_records(self.name, data, report, self.tick), report)
+
+    def _guarded(self, records: Iterator[Record], report: ImportReport) -> Iterator[Record]:
+        """Records up to a damage that ends the file; one before the first record is an error."""
+        n = 0
+        try:
+            for record in records:
+                n += 1
+                yield record
+        except TraceFormatError as error:
+            if not n:
+                raise
+            message = f"{part_sentence(self.name, error)} {n:,} records before that were read"
+            report.at(self.name).lose(None, "damaged file", message)
+
+
+def recognise(name: str, values: Sequence[Any], specs: Mapping[str, ImporterSpec]) -> tuple[str, str]:
+    """Name of the format that fits the first records of a file best, and why.
+
+    Raises:
+        TraceFormatError: none fits most of the records; the text names the fields, and the nearest format.
+    """
+    if not values:
+        raise TraceFormatError(f"{name} holds no record. Check that the export has finished.")
+    guesses = {key: spec.sniff(values) for key, spec in specs.items()}
+    best = max(guesses, key=lambda key: guesses[key][0])
+    confidence, why = guesses[best]
+    if confidence >= _LEAST_CONFIDENCE:
+        return best, why
+    if all(isinstance(value, str) for value in values):
+        raise TraceFormatError(not_json(name, values[0]))
+    nearest = f" The nearest is {specs[best].title}: {why}; most records must be of one kind." if confidence else ""
+    known = "; ".join(spec.title for spec in specs.values())
+    raise TraceFormatError(
+        f"The format of {name} isn't known: {_fields(values)}.{nearest} Known formats: {known}. "
+        "Convert it to one of them; nothing was loaded from it."
+    )
+
+
+def adopt(unknown: Sequence[Source], known: Sequence[Source], specs: Mapping[str, ImporterSpec]) -> None:
+    """Give files of no known format to a format of the upload that knows their names."""
+    formats = dict.fromkeys(source.format for source in known)
+    for source in unknown:
+        takers = (key for key in formats if any(fnmatch(source.name, pattern) for pattern in specs[key].companions))
+        source.format = next(takers, "")
+
+
+def reasons(sources: Sequence[Source]) -> str:
+    """Why the files have the formats they have: of several files, the first of each format says it."""
+    if len(sources) == 1:
+        return sources[0].why
+    counts = Counter(source.format for source in sources)
+    first = {source.format: source.why for source in reversed(sources) if source.why}
+    return "; ".join(f"{key} in {n:,} file{'s' if n != 1 else ''} ({first[key]})" for key, n in counts.items())
+
+
+def _fields(values: Sequence[Any]) -> str:
+    """The fields of records, most frequent first, in words."""
+    keys = Counter(key for value in values if isinstance(value, dict) for key in value)
+    found = ", ".join(storable_text(str(key)[:40]) for key, _ in keys.most_common(12))
+    return f"its records have the fields {found}" if found else "its records are no objects with fields"

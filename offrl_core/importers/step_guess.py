@@ -1,0 +1,209 @@
+"""Guess which field of a home-made log means what, from the names of its fields and from what they hold.
+
+Each guess says why, with a confidence, so that a person can judge and change it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from offrl_core.importers.fields import sequence
+from offrl_core.importers.step_cells import is_missing, parsed_cell
+from offrl_core.importers.step_mapping import SIDE_BY_SIDE, Item, StepMapping, Why, items_of, natural
+from offrl_core.importers.step_roles import (
+    ENVELOPES,
+    GUESSED_ROLES,
+    Field,
+    is_called_a_state,
+    is_outcome,
+    is_part_of_a_state,
+    likeliest_state,
+    may_be_a_state,
+    rate,
+)
+
+_LISTS_OF_STEPS = ("steps", "trajectory", "transitions", "history", "events", "turns", "actions", "interactions")
+_LISTS_OF_EPISODES = ("episodes", "trajectories", "rollouts", "runs", "results", "data", "logs")
+_LISTS_BESIDE_ACTIONS = ("observations", "states", "obs", "rewards")
+_STEPS_LOOKED_AT = 1000
+_LEAST_CONFIDENCE = 0.3
+
+_Chosen = dict[str, tuple[Field, Why]]
+
+
+def guess_mapping(values: Sequence[Any]) -> StepMapping:
+    """Guess the role of each field; ``why`` of the mapping says how sure and for what reason.
+
+    Args:
+        values: the first records of a log, some hundreds.
+    """
+    objects = [value for value in values if isinstance(value, dict)]
+    steps = _where_steps_lie(objects)
+    items: list[Item] = []
+    for value in objects:
+        items += items_of(value, steps)
+        if len(items) >= _STEPS_LOOKED_AT:
+            break
+    items = items[:_STEPS_LOOKED_AT]
+    fields = _fields(items)
+    chosen = _choose(fields, nested=steps is not None, alone=len({id(item.outer) for item in items}) == 1)
+    state = list(_state(fields, chosen))
+    _take_observation_for_result(fields, chosen, state)
+    why = [reason for _, reason in chosen.values()]
+    if steps:
+        where = "lists side by side, one per field" if steps == SIDE_BY_SIDE else f"a list `{steps}`"
+        why.insert(0, Why("steps", steps, 0.9, f"most records hold {where}"))
+    return StepMapping(
+        **{role: found.path for role, (found, _) in chosen.items()},
+        steps=steps,
+        state=tuple(reason.path for reason in state),
+        reward_at_end=_is_reward_at_end(chosen, items),
+        why=(*why, *state),
+    )
+
+
+def fields_of(values: Sequence[Any], steps: str | None) -> list[Field]:
+    """The fields that a mapping can name, with what they hold, where the steps of each record lie at ``steps``."""
+    return _fields([item for value in values if isinstance(value, dict) for item in items_of(value, steps)])
+
+
+def lists_of_steps(values: Sequence[Any]) -> list[str]:
+    """Fields of the records that hold lists of objects, and so may hold the steps."""
+    objects = [value for value in values if isinstance(value, dict)]
+    found = [
+        key for value in objects for key in value if isinstance(key, str) and _is_list_of_objects(_inside(value, key))
+    ]
+    guessed = _where_steps_lie(objects)
+    return list(dict.fromkeys([*([guessed] if guessed else []), *found]))
+
+
+def _choose(fields: Sequence[Field], *, nested: bool, alone: bool) -> _Chosen:
+    """The best field for each role, where one fits at all."""
+    chosen: _Chosen = {}
+    for role in GUESSED_ROLES:
+        taken = {found.path for found, _ in chosen.values()}
+        rated = [(*rate(role, found, nested=nested, alone=alone), found) for found in fields if found.path not in taken]
+        confidence, reason, found = max(rated, key=lambda item: item[0], default=(0.0, "", Field("")))
+        if confidence >= _LEAST_CONFIDENCE:
+            chosen[role] = found, Why(role, found.path, round(confidence, 2), reason)
+    if "result" in chosen and chosen["result"][0].kind in ("vector", "number"):
+        del chosen["result"]  # numbers that follow an action are the next state, which the next row holds
+    return chosen
+
+
+def _is_reward_at_end(chosen: _Chosen, items: Sequence[Item]) -> bool:
+    """Whether the rows of an episode repeat its outcome."""
+    if "reward" not in chosen:
+        return False
+    reward, episode = chosen["reward"][0], chosen.get("episode")
+    path = episode[0].path if episode else None
+    episodes = [str(item.get(path)) if path else "" for item in items]
+    return is_outcome(reward, episodes, [item.get(reward.path) for item in items])
+
+
+# -- where the steps lie -------------------------------------------------------------------------------------
+
+
+def _where_steps_lie(objects: Sequence[dict[str, Any]]) -> str | None:
+    """Path of the list of steps in each record; None where a record is a step itself."""
+    ways = Counter(way for value in objects if (way := _way_to_steps(value)))
+    way, n = ways.most_common(1)[0] if ways else ("", 0)
+    return way if 2 * n > len(objects) else None
+
+
+def _way_to_steps(value: dict[str, Any]) -> str | None:
+    """Where one record holds a list of steps."""
+    for key in _LISTS_OF_STEPS:
+        if _is_list_of_objects(_inside(value, key)):
+            return key
+    if _are_side_by_side(value):
+        return SIDE_BY_SIDE
+    for key in _LISTS_OF_EPISODES:
+        episodes = _inside(value, key)
+        if _is_list_of_objects(episodes):
+            inner = next((k for k in _LISTS_OF_STEPS if _is_list_of_objects(_inside(episodes[0], k))), None)
+            return f"{key}.{inner}" if inner else key
+    return None
+
+
+def _inside(value: dict[str, Any], key: str) -> Any:
+    """A value of an object, also where it is written as text."""
+    item = value.get(key)
+    return parsed_cell(item) if isinstance(item, str) else item
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return bool(sequence(value)) and all(isinstance(item, dict) for item in value)
+
+
+def _are_side_by_side(value: dict[str, Any]) -> bool:
+    """Whether a record holds its actions as one list and its states or rewards as others (states may be one more)."""
+    n = len(sequence(_inside(value, "actions")))
+    others = [len(item) for key in _LISTS_BESIDE_ACTIONS if isinstance(item := _inside(value, key), list)]
+    return n > 0 and bool(others) and all(length in (n, n + 1) for length in others)
+
+
+# -- the fields ----------------------------------------------------------------------------------------------
+
+
+def _fields(items: Sequence[Item]) -> list[Field]:
+    """Fields of the steps and of the records around them, with their values."""
+    found: dict[str, Field] = {}
+    for item in items:
+        cells = [*_cells(item.inner), *((f"/{path}", value) for path, value in _cells(item.outer))]
+        for path, value in cells:
+            column = found.setdefault(path, Field(path))
+            if not is_missing(value):
+                column.values.append(value)
+    for column in found.values():
+        column.finish(len(items))
+    return list(found.values())
+
+
+def _cells(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys of an object, and keys of the objects in it that are the log's own."""
+    for key, item in value.items():
+        if isinstance(key, str) and key:
+            yield key, item
+            if isinstance(item, dict) and (key.lower() in ENVELOPES or key in ("observation", "next")):
+                yield from ((f"{key}.{name}", cell) for name, cell in item.items() if isinstance(name, str))
+
+
+# -- state and observation -----------------------------------------------------------------------------------
+
+
+def _state(fields: Sequence[Field], chosen: _Chosen) -> Iterator[Why]:
+    """Fields of the state: one called so, else all that are numbered or named alike, else numbers without a role."""
+    taken = {found.path for found, _ in chosen.values()}
+    free = [f for f in fields if f.path not in taken and f.kind != "none" and not f.is_outer]
+    one = likeliest_state([f for f in free if is_called_a_state(f) and not _is_answer(f, chosen)])
+    if one:
+        yield Why("state", one.path, 0.9, f"`{one.path}` looks like the state: {one.in_words}")
+        return
+    if alike := [f for f in free if is_part_of_a_state(f)]:
+        for found in sorted(alike, key=lambda f: natural(f.path)):
+            several = f"one of {len(alike)} fields named" if len(alike) > 1 else "named"
+            yield Why(
+                "state", found.path, 0.85, f"`{found.path}` is {several} like a part of the state: {found.in_words}"
+            )
+        return
+    for found in filter(may_be_a_state, free):
+        reason = f"`{found.path}` has no other role and may be part of the state, if it was known before the action"
+        yield Why("state", found.path, 0.4, reason)
+
+
+def _is_answer(found: Field, chosen: _Chosen) -> bool:
+    """Whether an "observation" is the answer to an action: text or an object, beside actions that have names."""
+    by_name = "action" in chosen and chosen["action"][0].kind in ("text", "object", "list")
+    return found.name in ("observation", "obs") and found.kind in ("text", "object", "list") and by_name
+
+
+def _take_observation_for_result(fields: Sequence[Field], chosen: _Chosen, state: Sequence[Why]) -> None:
+    """What came back is the observation, where it isn't the state and nothing is called a result."""
+    used = {why.path for why in state} | {found.path for found, _ in chosen.values()}
+    found = next((f for f in fields if f.name in ("observation", "obs") and f.path not in used), None)
+    if found and found.kind in ("text", "object", "list") and "result" not in chosen:
+        reason = f"`{found.path}` looks like what came back: {found.in_words}"
+        chosen["result"] = found, Why("result", found.path, 0.7, reason)

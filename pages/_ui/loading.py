@@ -1,0 +1,134 @@
+"""From dropped files to a log of this session: files wait on disk, not in memory, so that they can be read another way."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.importers import first_values
+from offrl_core.importers.step_mapping import StepMapping, fingerprint
+
+from . import layout, mappings, state, work
+
+UPLOAD = "w:upload"  # session key of the upload that was taken last
+BY_CONTENT = ""
+
+
+@dataclass(slots=True)
+class Upload:
+    """Files that were dropped together, and what became of them."""
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    folder: tempfile.TemporaryDirectory = field(repr=False)
+    format: str = BY_CONTENT
+    mapping: StepMapping | None = None
+    error: str = ""
+    is_read: bool = False
+
+    def contents(self) -> list[tuple[str, bytes]]:
+        """Name and content of each file."""
+        return [(name, (Path(self.folder.name) / str(i)).read_bytes()) for i, name in enumerate(self.names)]
+
+
+def current_upload() -> Upload | None:
+    """The upload that was taken last."""
+    return st.session_state.get(UPLOAD)
+
+
+def render_upload() -> None:
+    """Drop files; those dropped together become one log, which is then shown."""
+    files = st.file_uploader(
+        "Trace files of your agent",
+        accept_multiple_files=True,
+        key="w:files",
+        help="Recognised by content, never by name: JSON, JSON lines, CSV, Parquet, HDF5, text; .gz, .zst and .zip of them; "
+        "up to 200 MB. Formats: " + "; ".join(spec.title for spec in orl.IMPORTERS.values()) + ".",
+    )
+    st.caption(
+        "Files dropped together become one log. They stay in this session, on this server; texts in them are text only."
+    )
+    ids = tuple(file.file_id for file in files)
+    upload = current_upload()
+    if files and (upload is None or upload.ids != ids):
+        upload = st.session_state[UPLOAD] = _spilled(files, ids)
+    if upload is not None:
+        read_if_asked(upload)
+        _render_result(upload)
+
+
+def _spilled(files: Sequence[Any], ids: tuple[str, ...]) -> Upload:
+    folder = tempfile.TemporaryDirectory(prefix="offrl-upload-")
+    for i, file in enumerate(files):
+        (Path(folder.name) / str(i)).write_bytes(file.getbuffer())
+    return Upload(ids, tuple(file.name for file in files), folder)
+
+
+def read_if_asked(upload: Upload) -> None:
+    """Read an upload that waits for it, and start over: the bar above already drew the log before."""
+    if not upload.is_read:
+        _read(upload)
+        st.rerun()
+
+
+def _read(upload: Upload) -> None:
+    """Read an upload as it says; a log of one's own is read by the mapping that was saved for logs that look like it."""
+    if upload.mapping is None and upload.format in (BY_CONTENT, "step_table"):
+        upload.mapping = mappings.load(fingerprint(first_values(upload.contents())))
+    upload.is_read, upload.error = True, ""
+    bar = st.progress(0.0, text=f"Reading {layout.plain(', '.join(upload.names), 80)}")
+    try:
+        log = orl.read_traces(
+            contents=upload.contents(),
+            format=upload.format or None,
+            mapping=upload.mapping,
+            progress=lambda done: bar.progress(min(done, 1.0)),
+        )
+    except orl.OffRLError as error:
+        upload.error = str(error)
+        return
+    finally:
+        bar.empty()
+    work.show_log(log)
+
+
+def read_by_mapping(mapping: StepMapping, values: Sequence[Any]) -> None:
+    """Callback: read the last upload by a mapping, and save the mapping for logs that look alike."""
+    mappings.save(fingerprint(values), mapping)
+    _read_again("step_table", mapping)
+
+
+def _render_result(upload: Upload) -> None:
+    """What it was taken for, the choice to take it for something else, and why it can't be read."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        state.set_widget("w:read_as", upload.format)
+        st.selectbox(
+            "Read as",
+            [BY_CONTENT, *orl.IMPORTERS],
+            format_func=lambda name: orl.IMPORTERS[name].title if name else "what its content looks like",
+            key="w:read_as",
+            on_change=_read_as,
+            width=420,
+            help="Overrides the recognition. The report below says what the content looked like, and why.",
+        )
+        st.page_link("pages/mapping.py", label="Say yourself which field means what", icon=":material/schema:")
+    if upload.mapping is not None:
+        st.caption(":material/schema: Read by the mapping that was saved for logs with these fields; see Mapping.")
+    if upload.error:
+        layout.error(upload.error)
+
+
+def _read_as() -> None:
+    _read_again(st.session_state["w:read_as"], None)
+
+
+def _read_again(format: str, mapping: StepMapping | None) -> None:
+    """The run after the callback reads the files another way, where progress can be shown."""
+    upload = st.session_state[UPLOAD]
+    upload.format, upload.mapping, upload.is_read = format, mapping, False

@@ -1,0 +1,135 @@
+"""Files become logs: several at once, read another way, and by a mapping that is remembered for logs that look alike."""
+
+import json
+
+import pytest
+
+import offrl_core as orl
+from offrl_core.importers.step_mapping import StepMapping
+from pages._ui import mappings
+from tests.pages.conftest import open_page, texts
+from tests.traces import shared_trace
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    """Mappings are saved where no other test sees them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def lines(*records: dict) -> bytes:
+    return "\n".join(map(json.dumps, records)).encode()
+
+
+def drop(app, *files: tuple[str, bytes]):
+    open_page(app, "data")
+    app.file_uploader[0].set_value([(name, data, "text/plain") for name, data in files]).run()
+    assert not app.exception, app.exception
+    return app
+
+
+HOME_MADE = [
+    {"wer": run, "wann": i, "was": what, "womit": {"x": i}, "punkte": float(i), "sah": f"s{i}"}
+    for run in ("a", "b")
+    for i, what in enumerate(["suchen", "lesen", "antworten"])
+]
+
+
+def test_files_dropped_together_become_one_log(app):
+    steps = [{"episode_id": e, "t": 0, "action": "go", "reward": 1.0, "done": True} for e in "ab"]
+    drop(app, ("a.jsonl", lines(steps[0])), ("b.jsonl", lines(steps[1])))
+    assert "2 steps in 2 episodes" in texts(app)
+    assert "a.jsonl and 1 more file" in texts(app)
+
+
+def test_one_bad_file_of_several_is_reported_and_the_others_are_read(app):
+    drop(app, ("a.jsonl", lines({"episode_id": "a", "t": 0, "action": "go"})), ("b.pkl", b"\x80\x04\x95"))
+    assert "1 step in 1 episode" in texts(app)
+    kinds = [table.value for table in app.dataframe if "kind" in table.value]
+    assert "unreadable file" in set(kinds[0]["kind"])
+
+
+def test_a_file_can_be_read_as_another_format(app):
+    drop(app, ("steps.jsonl", lines({"episode_id": "a", "t": 0, "action": "go", "reward": 1.0})))
+    app.selectbox(key="w:read_as").set_value("step_table").run()
+    assert not app.exception
+    assert "chosen by hand" in texts(app)
+    assert "1 step in 1 episode" in texts(app)
+
+
+def test_a_log_with_names_of_its_own_is_mapped_read_and_remembered(app):
+    drop(app, ("eigen.jsonl", lines(*HOME_MADE)))
+    app.switch_page("pages/mapping.py").run()
+    assert not app.exception, app.exception
+    roles = {"episode": "wer", "step": "wann", "action": "was", "arguments": "womit", "reward": "punkte"}
+    for role, field in roles.items():
+        (box,) = [box for box in app.selectbox if box.key.endswith(f":{role}")]
+        box.set_value(field)
+        app.run()
+    (state,) = app.multiselect
+    state.set_value(["sah"]).run()
+    assert not app.exception, app.exception
+    preview = app.dataframe[0].value
+    assert list(preview["action"]) == ["suchen", "lesen", "antworten"]
+    assert list(preview["reward"]) == [0.0, 1.0, 2.0]
+    (button,) = [button for button in app.button if "Read the files" in button.label]
+    button.click().run()
+    assert not app.exception, app.exception
+    assert "6 steps in 2 episodes" in texts(app)
+    log = next(iter(app.session_state["uploads"].values()))
+    assert log.rows("SELECT count(*), count(DISTINCT episode_id), sum(reward) FROM steps") == [(6, 2, 6.0)]
+    # The next file with these fields is read the same way, without asking.
+    again = [{**record, "wer": "c"} for record in HOME_MADE[:3]]
+    drop(app, ("mehr.jsonl", lines(*again)))
+    assert "3 steps in 1 episode" in texts(app)
+    assert "mapping that was saved" in texts(app)
+
+
+def test_mapping_asks_for_a_file_first(app):
+    open_page(app, "mapping")
+    assert "Load a file" in texts(app)
+
+
+def test_mapping_of_a_file_without_fields_says_so(app):
+    drop(app, ("prose.txt", b"Once upon a time there was an agent. It had no log.\n"))
+    app.switch_page("pages/mapping.py").run()
+    assert not app.exception
+    assert app.error
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "tabular_rollouts/acrobot_rollouts.csv",
+        "generic_jsonl/reflexion_leetcode_py_gpt4.jsonl",
+        "damaged/semicolon_decimal_comma.csv",
+    ],
+)
+def test_the_mapping_page_draws_real_files(app, file):
+    path = shared_trace(file)
+    drop(app, (path.name, path.read_bytes()))
+    app.switch_page("pages/mapping.py").run()
+    assert not app.exception, app.exception
+    assert app.dataframe or app.info or app.error
+
+
+def test_a_broken_saved_mapping_is_as_good_as_none(tmp_path):
+    mappings.save("f", StepMapping(episode="e"))
+    assert mappings.load("f") == StepMapping(episode="e")
+    (file,) = tmp_path.rglob("f.json")
+    file.write_text("{")
+    assert mappings.load("f") is None
+    assert mappings.load("missing") is None
+
+
+def test_traces_of_a_folder_are_read_together(tmp_path):
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "a.jsonl").write_bytes(lines({"episode_id": "a", "t": 0, "action": "go"}))
+    (tmp_path / "b.jsonl").write_bytes(lines({"episode_id": "b", "t": 0, "action": "go"}))
+    (tmp_path / ".hidden").write_bytes(b"\x80")
+    log = orl.read_traces(tmp_path)
+    assert log.n_episodes == 2
+    assert {name for (name,) in log.rows("SELECT DISTINCT source_file FROM steps")} == {"deeper/a.jsonl", "b.jsonl"}
+    assert not log.report.problems
+    with pytest.raises(orl.OffRLError, match="can't be opened"):
+        orl.read_traces(tmp_path / "missing.jsonl")
