@@ -243,9 +243,12 @@ def _listed(name: str, data: bytes, report: ImportReport, limits: Limits) -> lis
         return _salvaged(data, limits)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            infos = [info for info in archive.infolist() if not info.is_dir()]
+            listed = archive.infolist()
     except (zipfile.BadZipFile, EOFError, OSError, ValueError, struct.error, NotImplementedError, RuntimeError):
         return None
+    if len(listed) != _number_of_members(data):  # a damaged entry can swallow the next ones as its comment
+        return None
+    infos = [info for info in listed if not info.is_dir()]
     limits.members_left -= len(infos)
     found = []
     for info in infos:
@@ -257,6 +260,13 @@ def _listed(name: str, data: bytes, report: ImportReport, limits: Limits) -> lis
         header.name, header.size, header.checksum = info.filename, info.compress_size, info.CRC
         found.append(header)
     return found
+
+
+def _number_of_members(data: bytes) -> int:
+    """How many members the end of the directory says there are (up to 65,534: beyond, the directory is believed)."""
+    end = data.rfind(_EMPTY_ZIP)
+    (n,) = struct.unpack_from("<H", data, end + 10)
+    return data.count(b"PK\x01\x02") if n == 0xFFFF else int(n)
 
 
 def _salvaged(data: bytes, limits: Limits) -> list[_Member]:

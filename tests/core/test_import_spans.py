@@ -710,7 +710,7 @@ def damaged(value: Any, chance: random.Random) -> Any:
             other, at = chance.choice(inside)
             container[key] = copy.deepcopy(other[at])
         else:
-            container[key] = chance.choice(ODD)
+            container[key] = copy.deepcopy(chance.choice(ODD))
         if not root:
             return {}
     return root[0]
