@@ -243,11 +243,11 @@ class Dataset:
 
     @cached_property
     def start_counts(self) -> IntArray:
-        """(S,) how many kept episodes begin in each state."""
+        """(S,) how many kept episodes begin in each state; one that branches off another begins in the middle of it."""
         framed, places = self._framed, self._kept_places
         in_time = places[np.argsort(framed.ranks[places])]
         episodes = framed.episodes[in_time]
-        first = np.append(True, episodes[1:] != episodes[:-1])
+        first = np.append(True, episodes[1:] != episodes[:-1]) & ~self._is_branched_off[in_time]
         return np.bincount(self._own_codes(framed.rows.observations[in_time[first]]), minlength=self.n_states)
 
     @cached_property
@@ -284,6 +284,13 @@ class Dataset:
     def _kept_places(self) -> IntArray:
         """(N,) places of the kept rows in the log, rising."""
         return _places(self.log, self.relation) if self.edits else np.arange(self.log.n_steps)
+
+    @cached_property
+    def _is_branched_off(self) -> BoolArray:
+        """(N of the log,) steps of an episode that has a parent and doesn't begin at 0: a retry, say."""
+        columns = self.log.columns("parent_episode", "t")
+        has_parent, t = columns["parent_episode"].is_valid().to_numpy(), columns["t"].to_numpy()
+        return np.asarray(has_parent & (t > 0))
 
     def _count_unsaid_endings(self) -> int:
         ended = f"SELECT row FROM ({self.relation}) WHERE ending = {ENDED}"

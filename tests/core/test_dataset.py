@@ -153,6 +153,15 @@ def test_the_order_of_states_does_not_hang_on_the_order_of_the_log() -> None:
     assert forward.states == backward.states == ("x001", "x01", "x1")
 
 
+def test_an_episode_that_branches_off_another_begins_in_no_state() -> None:
+    whole = episode("whole", ("s", "a", 0.0), ("mid", "a", 1.0))
+    retry = [{**row, "t": 1, "parent_episode": "whole"} for row in episode("retry", ("mid", "b", 0.0))]
+    helper = [{**row, "parent_episode": "whole"} for row in episode("helper", ("other", "a", 0.0), ("mid", "a", 0.0))]
+    dataset = frame_rows([*whole, *retry, *helper])
+    starts = {state: int(n) for state, n in zip(dataset.states, dataset.start_counts, strict=True) if n}
+    assert starts == {"s": 1, "other": 1}
+
+
 def test_a_hole_in_the_list_of_tools_is_no_tool() -> None:
     dataset = frame_rows(episode("e", ("s", "a", 0.0), available_tools=["a", None, "b"]))
     assert dataset.actions == ("a", "b")
