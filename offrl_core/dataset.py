@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import duckdb
 import numpy as np
 import pandas as pd
-import scipy.sparse
 from numpy.typing import NDArray
 
 from .arrays import BoolArray, FloatArray, IntArray
@@ -25,7 +24,7 @@ from .edges import CUT, ENDED, Edges, Transitions, aggregate, aggregate_rows
 from .errors import EmptyDataset, InvalidEdit
 from .framing import FRAMED_COLUMNS, FramedLog, Framing, default_framing, framed_log
 from .log import Log
-from .mdp import TabularMDP, successor_matrix
+from .mdp import Successors, TabularMDP
 from .query import write_query_database
 from .recollection import collected_again
 from .schema import COLUMN_NAMES
@@ -171,12 +170,11 @@ class Dataset:
         return self._sum_over_pairs(sums) / np.maximum(self.value_counts, 1)
 
     @cached_property
-    def _successors(self) -> scipy.sparse.csr_array:
-        """(A*S, S) shares of what follows each pair, as :class:`offrl_core.mdp.TabularMDP` has them."""
+    def _successors(self) -> Successors:
         edges = self.edges
         usable = (edges.endings != CUT) & (edges.n_known > 0)
         states, actions = edges.states[usable], edges.actions[usable]
-        return successor_matrix(
+        return Successors(
             self.n_states,
             self.n_actions,
             states=states,
@@ -304,9 +302,13 @@ class Dataset:
         found = np.searchsorted(self._state_codes, codes).astype(np.int64)
         return np.where(np.asarray(codes) < 0, -1, found)
 
+    @cached_property
+    def _pairs(self) -> IntArray:
+        """Row of each edge in a flattened (S, A) table."""
+        return self.edges.states * self.n_actions + self.edges.actions
+
     def _sum_over_pairs(self, weights: IntArray | FloatArray) -> NDArray[Any]:
-        pairs = self.edges.states * self.n_actions + self.edges.actions
-        sums = np.bincount(pairs, weights=weights, minlength=self.n_states * self.n_actions)
+        sums = np.bincount(self._pairs, weights=weights, minlength=self.n_states * self.n_actions)
         return sums.reshape(self.n_states, self.n_actions)
 
     def __repr__(self) -> str:

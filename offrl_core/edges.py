@@ -56,11 +56,16 @@ class Edges(NamedTuple):
 def aggregate_rows(rows: Transitions) -> Edges:
     """Group rows in memory into weighted edges, in the order in which the log first shows them."""
     n_actions, n_next = int(rows.actions.max(initial=0)) + 1, int(rows.next_observations.max(initial=-1)) + 2
-    keys = ((rows.observations * n_actions + rows.actions) * n_next + rows.next_observations + 1) * 3 + rows.endings
+    # ((s * n_actions + a) * n_next + s' + 1) * 3 + ending, added up in place
+    keys = rows.observations * (n_actions * n_next * 3)
+    keys += rows.actions * (n_next * 3)
+    keys += rows.next_observations * 3
+    keys += rows.endings
+    keys += 3
     members, distinct = pd.factorize(keys)  # hashes, where numpy.unique would sort
     pairs, following = np.divmod(distinct // 3, n_next)
     counts = np.bincount(members, minlength=len(distinct))
-    n_known, sums = counts, np.bincount(members, rows.rewards, minlength=len(distinct)).astype(np.float64)
+    n_known, sums = counts, np.bincount(members, rows.rewards, minlength=len(distinct)).astype(np.float64, copy=False)
     if np.isnan(sums).any():
         known = ~np.isnan(rows.rewards)
         n_known = np.bincount(members[known], minlength=len(distinct))

@@ -8,11 +8,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse
 
 from .arrays import FloatArray, IntArray
+
+FEW_EDGES = 2000  # up to here adding edges up is faster than a sparse product, and needs no matrix to be made
+
+
+class Successors:
+    """What follows each pair: an (A*S, S) matrix of probabilities, row a*S + s.
+
+    A row sums to less than 1 where the episode may end.
+    """
+
+    def __init__(
+        self,
+        n_states: int,
+        n_actions: int,
+        *,
+        states: IntArray,
+        actions: IntArray,
+        next_states: IntArray,
+        probabilities: FloatArray,
+    ) -> None:
+        """Take flat lists of edges.
+
+        Args:
+            n_states: S.
+            n_actions: A.
+            states: (N,) state of each edge.
+            actions: (N,) action of each edge.
+            next_states: (N,) state that follows, -1 where the episode ends.
+            probabilities: (N,) of each edge given its pair.
+        """
+        goes_on = next_states >= 0
+        self.shape = (n_actions * n_states, n_states)
+        self._pairs = (actions * n_states + states)[goes_on]
+        self._next_states, self._probabilities = next_states[goes_on], probabilities[goes_on]
+
+    def __matmul__(self, v_values: FloatArray) -> FloatArray:
+        """(A*S,) expected value of what follows, of (S,) values."""
+        if len(self._pairs) > FEW_EDGES:
+            expected: FloatArray = self.matrix @ v_values
+            return expected
+        weights = self._probabilities * v_values[self._next_states]
+        return np.bincount(self._pairs, weights, minlength=self.shape[0]).astype(np.float64, copy=False)
+
+    @cached_property
+    def matrix(self) -> scipy.sparse.csr_array:
+        """The same as a sparse matrix."""
+        coordinates = (self._pairs, self._next_states)
+        return scipy.sparse.coo_array((self._probabilities, coordinates), shape=self.shape).tocsr()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,12 +70,11 @@ class TabularMDP:
 
     Attributes:
         rewards: (A, S) expected immediate reward in reward units; -inf where the pair may not be chosen.
-        successors: (A*S, S) sparse; row a*S + s holds the probabilities of going on to each state. A row sums to less
-            than 1 where the episode may end.
+        successors: what follows each pair.
     """
 
     rewards: FloatArray
-    successors: scipy.sparse.csr_array
+    successors: Successors
 
     @property
     def n_states(self) -> int:
@@ -39,41 +87,6 @@ class TabularMDP:
         q_values *= discount
         q_values += self.rewards.ravel()
         return q_values.reshape(self.rewards.shape)
-
-
-def successor_matrix(
-    n_states: int,
-    n_actions: int,
-    *,
-    states: IntArray,
-    actions: IntArray,
-    next_states: IntArray,
-    probabilities: FloatArray,
-) -> scipy.sparse.csr_array:
-    """Put flat lists of edges together.
-
-    Args:
-        n_states: S.
-        n_actions: A.
-        states: (N,) state of each edge.
-        actions: (N,) action of each edge.
-        next_states: (N,) state that follows, -1 where the episode ends.
-        probabilities: (N,) of each edge given its pair.
-
-    Returns:
-        (A*S, S), see :class:`TabularMDP`.
-    """
-    goes_on = next_states >= 0
-    pairs = actions[goes_on] * n_states + states[goes_on]
-    # Compressed by hand: for a few hundred edges SciPy's checks of coordinates would take longer than the solution.
-    order = np.argsort(pairs, kind="stable")
-    starts = np.zeros(n_actions * n_states + 1, dtype=np.int32)
-    np.cumsum(np.bincount(pairs, minlength=n_actions * n_states), out=starts[1:])
-    successors = scipy.sparse.csr_array((n_actions * n_states, n_states))
-    successors.data = probabilities[goes_on][order]
-    successors.indices = next_states[goes_on][order].astype(np.int32)
-    successors.indptr = starts
-    return successors
 
 
 def settled_change(values: FloatArray) -> float:
@@ -113,7 +126,7 @@ def policy_chain(mdp: TabularMDP, probabilities: FloatArray) -> scipy.sparse.csr
         (probabilities.ravel(), (np.tile(np.arange(n_states), n_actions), np.arange(n_actions * n_states))),
         shape=(n_states, n_actions * n_states),
     )
-    return weights @ mdp.successors
+    return weights @ mdp.successors.matrix
 
 
 def discounted_sums(

@@ -31,7 +31,7 @@ class TabularPolicy:
         """Check shapes and that every row is a distribution, and index the keys."""
         check_shape("probabilities", self.probabilities, (len(self.states), len(self.actions)))
         off = np.abs(self.probabilities.sum(axis=1) - 1.0).max(initial=0.0)
-        if not off <= 1e-5 or (self.probabilities < 0).any():  # NaN is off, too
+        if not off <= 1e-5 or self.probabilities.min(initial=0.0) < 0:  # NaN is off, too
             raise ValueError("every row of a policy must be a probability distribution")
         self._row.update(zip(self.states, range(len(self.states)), strict=True))
 

@@ -68,13 +68,13 @@ def train(dataset: Dataset, config: FqiConfig, *, seed: int) -> Training:
     for sweep, (q_values, change) in enumerate(sweeps, start=1):
         frame = np.where(choosable, q_values, np.nan).T if key_frame(sweep) else None
         yield Progress(step=sweep, total=config.max_sweeps, metrics={"largest_change": change}, q_values=frame)
-    converged = change <= settled_change(q_values[np.isfinite(q_values)])
+    converged = change <= settled_change(q_values.max(axis=0))
     policy = TabularPolicy(
         states=dataset.states,
         actions=dataset.actions,
         probabilities=greedy_probabilities(q_values.T, allowed, dataset.valid_mask),
     )
-    return TrainedModel(policy=policy, q_values=np.where(allowed, q_values.T, np.nan), converged=converged)
+    return TrainedModel(policy=policy, q_values=np.where(choosable, q_values, np.nan).T, converged=converged)
 
 
 SPEC = AlgorithmSpec(

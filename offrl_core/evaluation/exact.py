@@ -12,7 +12,7 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..errors import NotPossible
-from ..mdp import TabularMDP, discounted_sums, policy_chain, policy_values, successor_matrix, value_iteration
+from ..mdp import Successors, TabularMDP, discounted_sums, policy_chain, policy_values, value_iteration
 from ..policies import TabularPolicy, uniform_policy
 from ..worlds import World, make_world, reachable_states
 
@@ -89,7 +89,7 @@ class WorldModel:
                         edges.append((s, a, self._index_of(index, next_state, action), probability))
         # A world of one step has no edges, hence the shape.
         states, actions, next_states, probabilities = np.array(edges, dtype=float).reshape(-1, 4).T
-        successors = successor_matrix(
+        successors = Successors(
             shape[1],
             shape[0],
             states=states.astype(np.int64),

@@ -14,7 +14,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.edges import aggregate, aggregate_rows
 from offrl_core.importers.report import ImportReport
 from offrl_core.log import Log
-from offrl_core.mdp import TabularMDP, successor_matrix
+from offrl_core.mdp import Successors, TabularMDP
 from offrl_core.schema import steps_table
 
 from .measure import Line, Work, cost, duration, faster, interleaved, seconds_of
@@ -140,11 +140,13 @@ def million_lines() -> list[Line]:
         [lambda: aggregate(log, "FROM synthetic"), lambda: log.cursor().execute(bare).fetchnumpy()], 9
     )
     mdp, values = synthetic_process(log), np.random.default_rng(1).random(N_STATES)
-    sweep, product = interleaved([lambda: mdp.backup(values, 0.99).max(axis=0), lambda: mdp.successors @ values], 101)
+    sweep, product = interleaved(
+        [lambda: mdp.backup(values, 0.99).max(axis=0), lambda: mdp.successors.matrix @ values], 101
+    )
     size = f"{N_ROWS:,} rows, {N_STATES:,} states x {N_ACTIONS} actions"
     return [
         cost(f"aggregate {size}", ours, peer, "bare DuckDB GROUP BY", 1.2),
-        cost(f"one sweep over its {mdp.successors.nnz:,} edges", sweep, product, "bare SciPy CSR product", 1.5),
+        cost(f"one sweep over its {mdp.successors.matrix.nnz:,} edges", sweep, product, "bare SciPy CSR product", 1.5),
     ]
 
 
@@ -155,7 +157,7 @@ def synthetic_process(log: Log) -> TabularMDP:
     np.add.at(totals, (edges.states, edges.actions), edges.counts)
     rewards = np.zeros_like(totals)
     np.add.at(rewards, (edges.states, edges.actions), edges.reward_sums)
-    successors = successor_matrix(
+    successors = Successors(
         N_STATES,
         N_ACTIONS,
         states=edges.states,

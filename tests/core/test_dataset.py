@@ -264,7 +264,7 @@ def test_framing_twice_gives_the_same(dataset_with_mul: Dataset) -> None:
 
 def test_the_empirical_process_is_made_of_probabilities(dataset_with_mul: Dataset) -> None:
     mdp = dataset_with_mul.empirical_mdp(dataset_with_mul.valid_mask, 0.0)
-    sums = mdp.successors.sum(axis=1).reshape(mdp.rewards.shape)
+    sums = mdp.successors.matrix.sum(axis=1).reshape(mdp.rewards.shape)
     final = dataset_with_mul.actions.index("final")
     assert sums[final] == pytest.approx(np.zeros(dataset_with_mul.n_states))
     goes_on = dataset_with_mul.support_mask().T.copy()
