@@ -7,7 +7,6 @@ attempt. A reward stands at the reply before it; ``source: fallback`` marks one 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +20,7 @@ from offrl_core.importers.fields import (
     finite_number,
     label,
     mapping,
+    rate_by_form,
     sequence,
     text_of,
     tools_columns,
@@ -52,11 +52,7 @@ EXAMPLE = b"""\
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are rollouts of Agent Lightning, 0 to 1, and why."""
-    forms = Counter(form for value in values if (form := _form(value)))
-    if not forms:
-        return 0.0, "no record belongs to a rollout"
-    n = forms.total()
-    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records"
+    return rate_by_form(values, _form, "no record belongs to a rollout")
 
 
 def _form(value: Any) -> str | None:

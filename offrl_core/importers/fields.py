@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -32,6 +32,21 @@ class Gathered:
             row["source_file"], row["record"] = record.source, record.number
             self.rows.append(row)
             self.raw[record.source, record.number] = record.raw
+
+
+def rate_by_form(values: Sequence[Any], form_of: Callable[[Any], str | None], otherwise: str) -> tuple[float, str]:
+    """How sure it is that values are of a format, 0 to 1, and why.
+
+    Args:
+        values: of the first records.
+        form_of: which of the format's forms a value has, in words; None where it is something else.
+        otherwise: why not, where no value has any.
+    """
+    forms = Counter(form for value in values if (form := form_of(value)))
+    if not forms:
+        return 0.0, otherwise
+    n = forms.total()
+    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records"
 
 
 def finite_number(value: Any) -> float | None:

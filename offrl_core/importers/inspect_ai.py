@@ -22,6 +22,7 @@ from offrl_core.importers.fields import (
     finite_number,
     label,
     mapping,
+    rate_by_form,
     sequence,
     text_of,
     tools_columns,
@@ -54,11 +55,7 @@ _ERROR_LENGTH = 300
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are logs of Inspect or parts of one, 0 to 1, and why."""
-    forms = Counter(form for value in values if (form := _form(value)))
-    if not forms:
-        return 0.0, "no record is a log of Inspect or a part of one"
-    n = forms.total()
-    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records"
+    return rate_by_form(values, _form, "no record is a log of Inspect or a part of one")
 
 
 def _form(value: Any) -> str | None:

@@ -7,13 +7,12 @@ in ``additional_kwargs`` or in a content block: it is taken once.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from offrl_core.importers.chat_messages import calls_of
 from offrl_core.importers.episode import name_of, others
-from offrl_core.importers.fields import Gathered, Row, label, mapping, read_arguments, sequence, text_of
+from offrl_core.importers.fields import Gathered, Row, label, mapping, rate_by_form, read_arguments, sequence, text_of
 from offrl_core.importers.messages import (
     Call,
     Conversation,
@@ -53,16 +52,14 @@ _CALL_BLOCKS = frozenset({"tool_use", "function_call", "tool_call"})
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values hold messages of LangChain, 0 to 1, and why."""
-    spellings: Counter[str] = Counter()
-    for value in values:
-        items = [value] if _spelling(value) else _items(value) or []
-        found = [spelling for item in items if (spelling := _spelling(item))]
-        if found and 2 * len(found) >= len(items):
-            spellings[found[0]] += 1
-    if not spellings:
-        return 0.0, "no record holds messages of LangChain"
-    n = spellings.total()
-    return n / len(values), f"found {spellings.most_common(1)[0][0]} in {n} of the first {len(values)} records"
+    return rate_by_form(values, _form, "no record holds messages of LangChain")
+
+
+def _form(value: Any) -> str | None:
+    """In which spelling most items of a value are messages, in words; None where most are none."""
+    items = [value] if _spelling(value) else _items(value) or []
+    found = [spelling for item in items if (spelling := _spelling(item))]
+    return found[0] if found and 2 * len(found) >= len(items) else None
 
 
 def _spelling(value: Any) -> str | None:

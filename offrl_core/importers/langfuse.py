@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from offrl_core.importers.fields import Gathered, Row, label, mapping, sequence
+from offrl_core.importers.fields import Gathered, Row, label, mapping, rate_by_form, sequence
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.importers.span_attributes import fill
@@ -27,7 +27,6 @@ from offrl_core.importers.spans import (
     first,
     listed,
     number,
-    sniffed,
     split_of,
     time_ns,
     words,
@@ -66,7 +65,7 @@ _ADVICE = "In Langfuse, download the trace as JSON, or export observations with 
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values come from Langfuse, 0 to 1, and why."""
-    return sniffed(values, _form, "no record has a trace with observations")
+    return rate_by_form(values, _form, "no record has a trace with observations")
 
 
 def _form(value: Any) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from offrl_core.importers.fields import Gathered, Row, label, mapping, sequence
+from offrl_core.importers.fields import Gathered, Row, label, mapping, rate_by_form, sequence
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.importers.span_messages import loaded
@@ -23,7 +23,6 @@ from offrl_core.importers.spans import (
     first,
     listed,
     number,
-    sniffed,
     split_of,
     time_ns,
     words,
@@ -59,7 +58,7 @@ _ADVICE = "In LangSmith, export runs with their inputs and outputs (all runs of 
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are runs of LangSmith, 0 to 1, and why."""
-    return sniffed(values, _form, "no record has run_type and dotted_order")
+    return rate_by_form(values, _form, "no record has run_type and dotted_order")
 
 
 def _form(value: Any) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, sequence
+from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, rate_by_form, sequence
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.importers.span_attributes import fill
@@ -25,7 +25,6 @@ from offrl_core.importers.spans import (
     Trace,
     first,
     number,
-    sniffed,
     split_of,
     time_ns,
     words,
@@ -72,7 +71,7 @@ _ADVICE = "In MLflow, fetch traces with their spans (`search_traces(include_span
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are MLflow traces, 0 to 1, and why."""
-    return sniffed(values, _form, "no record has info and data.spans")
+    return rate_by_form(values, _form, "no record has info and data.spans")
 
 
 def _form(value: Any) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from offrl_core.importers.fields import Gathered, Row, label, mapping, sequence
+from offrl_core.importers.fields import Gathered, Row, label, mapping, rate_by_form, sequence
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.importers.span_steps import read_spans
@@ -26,7 +26,6 @@ from offrl_core.importers.spans import (
     first,
     listed,
     number,
-    sniffed,
     split_of,
     time_ns,
     words,
@@ -71,7 +70,7 @@ _ADVICE = (
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are traces of the Agents SDK, 0 to 1, and why."""
-    return sniffed(values, _form, "no record is an object of the type trace or trace.span")
+    return rate_by_form(values, _form, "no record is an object of the type trace or trace.span")
 
 
 def _form(value: Any) -> str | None:

@@ -7,7 +7,6 @@ whose records are single messages is one conversation.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,17 @@ from typing import Any
 from offrl_core.importers import tau_bench
 from offrl_core.importers.chat_messages import chat_messages, has_anthropic_blocks
 from offrl_core.importers.episode import others
-from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, stem, text_of, tools_columns
+from offrl_core.importers.fields import (
+    Gathered,
+    Row,
+    finite_number,
+    label,
+    mapping,
+    rate_by_form,
+    stem,
+    text_of,
+    tools_columns,
+)
 from offrl_core.importers.messages import Conversation, Message, each_record, gather, join_singles
 from offrl_core.importers.prefixes import CallLog, Logged, put_together
 from offrl_core.importers.records import Record, parse_json
@@ -68,12 +77,9 @@ def sniff(values: Sequence[Any]) -> tuple[float, str]:
 
 def sniff_roles(values: Sequence[Any]) -> tuple[float, str, int]:
     """How sure it is that these values are messages with roles, why, and how many hold blocks of Anthropic's API."""
-    forms = Counter(form for value in values if (form := _form(value)))
-    if not forms:
-        return 0.0, "no record holds messages with roles", 0
-    n = forms.total()
+    confidence, why = rate_by_form(values, _form, "no record holds messages with roles")
     blocks = sum(any(map(has_anthropic_blocks, _items_to_sniff(value))) for value in values)
-    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records", blocks
+    return confidence, why, blocks
 
 
 def _items_to_sniff(value: Any) -> list[Any]:

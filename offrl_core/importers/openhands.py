@@ -8,7 +8,6 @@ Prompts, state updates, memory and what the user did in the workspace are contex
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -24,6 +23,7 @@ from offrl_core.importers.fields import (
     finite_number,
     label,
     mapping,
+    rate_by_form,
     read_arguments,
     sequence,
     stem,
@@ -76,11 +76,7 @@ _WITHOUT_REWARDS = (
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are runs or events of OpenHands, 0 to 1, and why."""
     values = [value for value in values if not swe_bench.is_report(value)]
-    forms = Counter(form for value in values if (form := _form(value)))
-    if not forms:
-        return 0.0, "no record holds events with a source and an action, an observation or a kind"
-    n = forms.total()
-    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records"
+    return rate_by_form(values, _form, "no record holds events with a source and an action, an observation or a kind")
 
 
 def _form(value: Any) -> str | None:

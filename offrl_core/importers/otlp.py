@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from offrl_core.importers.fields import Gathered, Row, label, mapping, sequence
+from offrl_core.importers.fields import Gathered, Row, label, mapping, rate_by_form, sequence
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.importers.span_attributes import fill
 from offrl_core.importers.span_messages import loaded
 from offrl_core.importers.span_steps import read_spans
-from offrl_core.importers.spans import OTHER, Span, Trace, first, sniffed, split_of, time_ns, words
+from offrl_core.importers.spans import OTHER, Span, Trace, first, split_of, time_ns, words
 
 EXAMPLE = b"""\
 {"resourceSpans": [{"resource": {}, "scopeSpans": [{"scope": {"name": "demo"}, "spans": [\
@@ -56,7 +56,7 @@ _PLAIN_VALUES = ("stringValue", "intValue", "doubleValue", "boolValue", "bytesVa
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are OpenTelemetry traces, 0 to 1, and why."""
-    return sniffed(values, _form, "no record has resourceSpans")
+    return rate_by_form(values, _form, "no record has resourceSpans")
 
 
 def _form(value: Any) -> str | None:

@@ -7,7 +7,6 @@ may come in any order and any file, children before their parents, parents may b
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -245,21 +244,6 @@ def listed(value: Any) -> Iterator[Any]:
     """The records that a value holds: those under ``data`` (a page of an API), or it alone."""
     items = value.get("data") if isinstance(value, dict) else None
     return chain.from_iterable([sequence(items)] if isinstance(items, list) else [[value]])
-
-
-def sniffed(values: Any, form: Callable[[Any], str | None], nothing: str) -> tuple[float, str]:
-    """Confidence and reason of a dialect.
-
-    Args:
-        values: the first records.
-        form: what a record is, in words; None where it is of another format.
-        nothing: what to say where no record is.
-    """
-    forms = Counter(found for value in values if (found := form(value)))
-    if not forms:
-        return 0.0, nothing
-    n = forms.total()
-    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records"
 
 
 def split_of(*values: Any) -> str | None:

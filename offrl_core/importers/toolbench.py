@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from offrl_core.importers.fields import (
     finite_number,
     label,
     mapping,
+    rate_by_form,
     read_arguments,
     sequence,
     stem,
@@ -67,11 +67,7 @@ _CUT_CALL = re.compile(r"\{'name': '([^']*)', 'arguments': ('(?:[^'\\]|\\.)*')?(
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are answers of ToolBench, 0 to 1, and why."""
-    forms = Counter(form for value in values if (form := _form(value)))
-    if not forms:
-        return 0.0, "no record holds an answer of ToolBench"
-    n = forms.total()
-    return n / len(values), f"found {forms.most_common(1)[0][0]} in {n} of the first {len(values)} records"
+    return rate_by_form(values, _form, "no record holds an answer of ToolBench")
 
 
 def _form(value: Any) -> str | None:
