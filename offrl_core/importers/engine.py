@@ -167,10 +167,14 @@ def _read_each_format(sources: Sequence[Source], specs: Mapping[str, ImporterSpe
     """Read the files format by format, and put the steps together; an episode keeps an id of its own."""
     everything = Gathered()
     taken: set[str] = set()
-    for key in dict.fromkeys(source.format for source in sources):
+    formats = dict.fromkeys(source.format for source in sources)
+    for key in formats:
         same = [source for source in sources if source.format == key]
         records = chain.from_iterable(source.records(report) for source in same)
+        n_notes = len(report.notes)
         gathered = specs[key].read(records, report)
+        if len(formats) > 1:  # "this log has no rewards" is then true of some files only
+            report.notes[n_notes:] = [f"{specs[key].title}: {note}" for note in report.notes[n_notes:]]
         _rename_taken(gathered, taken, report)
         taken |= {row["episode_id"] for row in gathered.rows}
         everything.rows += gathered.rows

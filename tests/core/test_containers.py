@@ -307,6 +307,9 @@ def test_files_of_several_formats_are_read_together() -> None:
     assert report.sentence() == "Read 5 of 5 records: 5 steps in 3 episodes; no problems."
     assert Counter(imported.steps["source_file"].to_pylist()) == {"a": 2, "c": 2, "b": 1}
     assert imported.records["source_file"].to_pylist() == ["a", "a", "b", "c", "c"]
+    # What only one of the formats lacks is not said of the whole log.
+    assert report.notes
+    assert all(note.startswith(("Trace schema (one", "OpenAI chat messages and")) for note in report.notes)
 
 
 def test_files_of_one_name_and_episodes_of_one_id_are_told_apart() -> None:
