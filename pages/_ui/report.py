@@ -7,6 +7,8 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.importers.report import ImportReport
+from offrl_core.joint_actions import join_parallel_calls, n_parallel
+from offrl_core.log import Log
 
 from . import layout, work
 
@@ -30,6 +32,21 @@ def render_report(now: work.Current) -> None:
         st.caption(f":material/info: {layout.plain(note, 400)}")
     if report.problems:
         render_problems(report)
+    n = parallel_replies(now.log.fingerprint, now.log)
+    if n:
+        st.button(
+            f"Join the parallel calls of {n:,} repl{'y' if n == 1 else 'ies'}",
+            icon=":material/call_merge:",
+            on_click=lambda: work.show_log(join_parallel_calls(now.log)),
+            help="The model decided once and called several tools. As separate rows the second call has no result of the first "
+            "in its state; joined they are one action such as “search + weather”. Makes a new log; this one stays.",
+        )
+
+
+@st.cache_data(show_spinner=False, max_entries=64)
+def parallel_replies(fingerprint: str, _log: Log) -> int:
+    """:func:`offrl_core.joint_actions.n_parallel`, once."""
+    return n_parallel(_log)
 
 
 def render_problems(report: ImportReport) -> None:

@@ -133,3 +133,16 @@ def test_traces_of_a_folder_are_read_together(tmp_path):
     assert not log.report.problems
     with pytest.raises(orl.OffRLError, match="can't be opened"):
         orl.read_traces(tmp_path / "missing.jsonl")
+
+
+def test_parallel_calls_can_be_joined(app):
+    steps = [
+        {"episode_id": "a", "t": t, "action": {"tool": tool, "decision_id": "r", "call_index": t}}
+        for t, tool in enumerate(["weather", "fare"])
+    ]
+    drop(app, ("a.jsonl", lines(*steps)))
+    (button,) = [button for button in app.button if "parallel calls of 1 reply" in button.label]
+    button.click().run()
+    assert not app.exception, app.exception
+    assert "1 step" in texts(app)
+    assert "fare + weather" in texts(app)
