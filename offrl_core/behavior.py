@@ -1,120 +1,35 @@
-"""Who writes the log: logging policies of a world with dials, and the collection of episodes.
+"""Who writes the log: the logging policies of a world by name, and the collection of episodes.
 
-A logging policy is plain data, so a log can be made again bit for bit from its description: world, behavior, number of
-episodes, seed.
+A logging policy is plain data (see :mod:`offrl_core.behavior_policies`), so a log can be made again bit for bit from its
+description: world, behavior, number of episodes, seed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import scipy.sparse
 
-from .errors import InvalidConfig, UnknownName
-from .params import param
+from .arrays import FloatArray
+from .behavior_policies import AnyBehavior, MixedPart, TableBehavior, behavior_from_json
+from .behavior_policies import Behavior as Behavior  # at home here for everybody else
+from .behavior_policies import MixedBehavior as MixedBehavior
+from .errors import InvalidConfig, NotPossible, UnknownName
+from .mdp import discounted_sums
 from .policies import TabularPolicy
 from .schema import canonical_json, short_hash, steps_table
-from .worlds import Transition, World, make_world, reachable_states
+from .worlds import WORLDS, Transition, World, make_world, reachable_states
 
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Behavior:
-    """A logging policy of the calculator agent.
-
-    It takes the one sensible lookup or final. At the operation it picks the right one with ``right_probability``, else
-    one of all operations at random. ``random_probability`` mixes in a uniform choice among the valid actions.
-
-    ``avoid`` says what the agent leaves out: action -> task (or "*" for every task) -> probability with which the agent,
-    standing before the choice, acts as if the tool weren't there. With probability 1 the log never shows the pair, and
-    the right operation is then replaced by an even choice among the others. Episodes stay whole and the task mix stays.
-    """
-
-    right_probability: float = param(
-        0.62,
-        label="Picks the right operation",
-        help="Probability that the logging agent picks the right operation on purpose; else it picks one at random.",
-        low=0.0,
-        high=1.0,
-        step=0.01,
-        unit="probability",
-    )
-    random_probability: float = param(
-        0.0,
-        label="Acts at random",
-        help="Probability of a uniform choice among the valid actions; 1 is the uniform random policy.",
-        symbol="ε",
-        low=0.0,
-        high=1.0,
-        step=0.01,
-        unit="probability",
-    )
-    avoid: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Check that every dial is a probability."""
-        dials = {"right_probability": self.right_probability, "random_probability": self.random_probability}
-        dials |= {f"avoid[{a!r}][{task!r}]": p for a, by_task in self.avoid.items() for task, p in by_task.items()}
-        for name, value in dials.items():
-            if not 0 <= value <= 1:
-                raise InvalidConfig(f"{name} is {value!r}; it must be a probability between 0 and 1.")
-
-    def without(self, action: str, tasks: tuple[str, ...] = ("*",), probability: float = 1.0) -> Behavior:
-        """The same behavior, leaving out ``action`` on the given tasks."""
-        avoid = {name: dict(by_task) for name, by_task in self.avoid.items()}
-        avoid.setdefault(action, {}).update(dict.fromkeys(tasks, probability))
-        return replace(self, avoid=avoid)
-
-    def avoid_probability(self, action: str, task: str) -> float:
-        """Probability that the agent acts as if ``action`` weren't there, on a task."""
-        by_task = self.avoid.get(action, {})
-        return by_task.get(task, by_task.get("*", 0.0))
-
-    def action_probabilities(self, task: str, valid_actions: tuple[str, ...]) -> dict[str, float]:
-        """Action name -> probability of the logging policy where these actions are valid."""
-        shares = [(1.0, valid_actions)]
-        for action in valid_actions:
-            p = self.avoid_probability(action, task)
-            if p > 0:
-                shares = [part for weight, left in shares for part in _split(weight, left, action, p)]
-        probabilities = dict.fromkeys(valid_actions, 0.0)
-        for weight, left in shares:
-            for action in left:
-                probabilities[action] += weight * self._choose(task, action, left)
-        return {action: p for action, p in probabilities.items() if p > 0}
-
-    def _choose(self, task: str, action: str, choices: tuple[str, ...]) -> float:
-        """Probability of one action when exactly ``choices`` are open; the right operation bears the task's name."""
-        uniform = 1 / len(choices)
-        right = self.right_probability if task in choices else 0.0
-        on_purpose = (right if action == task else 0.0) + (1 - right) * uniform
-        return self.random_probability * uniform + (1 - self.random_probability) * on_purpose
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for sidecars and hashes."""
-        return {
-            "right_probability": self.right_probability,
-            "random_probability": self.random_probability,
-            "avoid": {action: dict(by_task) for action, by_task in self.avoid.items()},
-        }
-
-
-def _split(weight: float, left: tuple[str, ...], action: str, p: float) -> list[tuple[float, tuple[str, ...]]]:
-    """Share a choice into "the tool is there" and "the agent acts as if it weren't"; the last tool can't be left out."""
-    others = tuple(a for a in left if a != action)
-    return [(weight * (1 - p), left), (weight * p, others)] if others else [(weight, left)]
-
-
-BEHAVIORS: dict[str, Behavior] = {
-    "logger": Behavior(),
-    "logger_without_mul": Behavior().without("mul"),
-    "uniform": Behavior(random_probability=1.0),
-}
+BEHAVIORS: dict[str, AnyBehavior] = {name: spec.make() for name, spec in WORLDS["calculator"].behaviors.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +37,7 @@ class WorldSource:
     """How a log was made; enough to make it again."""
 
     world: str
-    behavior: Behavior
+    behavior: AnyBehavior
     behavior_name: str
     n_episodes: int
     seed: int
@@ -140,32 +55,80 @@ class WorldSource:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> WorldSource:
         """Inverse of :meth:`to_json`."""
-        return cls(**{**data, "behavior": Behavior(**data["behavior"])})
+        return cls(**{**data, "behavior": behavior_from_json(data["behavior"])})
 
 
-def named_behavior(behavior: str | Behavior) -> tuple[str, Behavior]:
-    """Name and dials of a behavior given by either.
+@lru_cache(maxsize=64)
+def _made(world: str, name: str) -> AnyBehavior:
+    """A named behavior of a world, made once: some solve the world first."""
+    if WORLDS[world].missing:
+        raise NotPossible(WORLDS[world].missing)
+    return WORLDS[world].behaviors[name].make()
+
+
+def named_behavior(behavior: str | AnyBehavior, world: str = "calculator") -> tuple[str, AnyBehavior]:
+    """Name and description of a behavior given by either.
 
     Raises:
-        UnknownName: no such named behavior.
+        UnknownName: no such world, or it has no behavior of that name.
+        NotPossible: the world needs a package that isn't installed.
     """
+    if world not in WORLDS:
+        raise UnknownName("world", world, WORLDS)
+    known = WORLDS[world].behaviors
     if isinstance(behavior, str):
-        if behavior not in BEHAVIORS:
-            raise UnknownName("behavior policy", behavior, BEHAVIORS)
-        return behavior, BEHAVIORS[behavior]
-    known = [name for name, dials in BEHAVIORS.items() if dials == behavior]
-    return (known[0] if known else f"logger-{short_hash(canonical_json(behavior.to_json()))[:6]}"), behavior
+        if behavior not in known:
+            raise UnknownName(f"behavior policy of {world}", behavior, known)
+        return behavior, _made(world, behavior)
+    same = [name for name in known if _made(world, name) == behavior]
+    return (same[0] if same else f"logger-{short_hash(canonical_json(behavior.to_json()))[:6]}"), behavior
 
 
-def behavior_policy(world: World, behavior: Behavior) -> TabularPolicy:
-    """The logging policy as a table over every reachable state key, for exact evaluation."""
-    probabilities: dict[str, dict[str, float]] = {}
+def behavior_policy(world: World, behavior: AnyBehavior) -> TabularPolicy:
+    """The logging policy as a table over every reachable state key, for exact evaluation.
+
+    Several agents become the one policy that stands at each key as often as they do and acts there as they do on average.
+    Where keys hide nothing its undiscounted values are theirs; :func:`offrl_core.evaluation.exact.behavior_truth` is exact
+    everywhere.
+    """
+    tables = [(part.share, _agent_table(world, part)) for part in behavior.parts("")]
+    keys, table = list(tables[0][1]), np.array(list(tables[0][1].values()))
+    if len(tables) > 1:
+        visits = np.array([share * _visits(world, rows) for share, rows in tables])
+        weights = np.where(visits.sum(axis=0) > 0, visits, np.array([[share] for share, _ in tables]))
+        weights /= weights.sum(axis=0)
+        table = np.einsum("pk,pka->ka", weights, np.array([list(rows.values()) for _, rows in tables]))
+    return TabularPolicy(states=tuple(keys), actions=world.action_names, probabilities=table)
+
+
+def _agent_table(world: World, part: MixedPart) -> dict[str, list[float]]:
+    """State key -> probability of each action of one agent."""
+    rows: dict[str, list[float]] = {}
     for state in reachable_states(world):
         key = world.state_key(state)
-        if key not in probabilities:
-            probabilities[key] = behavior.action_probabilities(world.task(state), world.actions(state))
-    table = np.array([[row.get(a, 0.0) for a in world.action_names] for row in probabilities.values()])
-    return TabularPolicy(states=tuple(probabilities), actions=world.action_names, probabilities=table)
+        if key not in rows:
+            row = part.behavior.action_probabilities(world.task(state), world.actions(state), key)
+            rows[key] = [row.get(a, 0.0) for a in world.action_names]
+    return rows
+
+
+def _visits(world: World, rows: Mapping[str, list[float]]) -> FloatArray:
+    """(K,) expected number of times an episode of one agent stands at each key, in the order of the rows."""
+    states = reachable_states(world)
+    index = {state: i for i, state in enumerate(states)}
+    onward = scipy.sparse.dok_array((len(states), len(states)))  # transposed: to, from
+    for state, i in index.items():
+        for action, chosen in zip(world.action_names, rows[world.state_key(state)], strict=True):
+            for outcome in world.transitions(state, action) if chosen else ():
+                if not outcome.terminal:
+                    onward[index[outcome.next_state], i] += chosen * outcome.probability
+    starts = np.zeros(len(states))
+    for probability, state in world.initial_states():
+        starts[index[state]] += probability
+    visits = discounted_sums(onward.tocsr(), starts, 1.0)
+    keys = {key: k for k, key in enumerate(rows)}
+    by_key = np.bincount([keys[world.state_key(state)] for state in states], visits, minlength=len(rows))
+    return np.asarray(by_key, dtype=np.float64)
 
 
 def collect_steps(source: WorldSource, *, max_steps: int = 1000) -> pa.Table:
@@ -175,7 +138,7 @@ def collect_steps(source: WorldSource, *, max_steps: int = 1000) -> pa.Table:
     the question is what happens later. One generator per call: the same source gives the same table, bit for bit.
 
     Raises:
-        InvalidConfig: fewer than 1 or more than 1,000,000 episodes.
+        InvalidConfig: fewer than 1 or more than 1,000,000 episodes, or a behavior that names what the world doesn't have.
     """
     if not 1 <= source.n_episodes <= 1_000_000:
         raise InvalidConfig(f"n_episodes is {source.n_episodes}; it must lie between 1 and 1,000,000.")
@@ -193,41 +156,46 @@ class _Collector:
     def __init__(self, source: WorldSource, max_steps: int) -> None:
         self.source, self.max_steps = source, max_steps
         self.world = make_world(source.world)
+        self.agents = source.behavior.parts(source.behavior_name)
+        for agent in self.agents:
+            _check_fits(agent.behavior, self.world)
+        self.shares = [agent.share for agent in self.agents]
         self.choices: dict[Any, tuple[list[str], list[float]]] = {}
         self.outcomes: dict[tuple[Any, str], tuple[list[Transition], list[float]]] = {}
-        self.distinct: dict[tuple[Any, str, Any, bool], int] = {}
+        self.distinct: dict[tuple[Any, str, Any, bool, str], int] = {}
         self.rows: list[dict[str, Any]] = []
         self.taken: list[int] = []
         self.lengths: list[int] = []
 
     def run_episode(self, state: Any, rng: np.random.Generator) -> None:
         """Play one episode from a start state."""
-        length, terminal = 0, False
+        length, terminal, agent = 0, False, sample(rng, self.agents, self.shares)
         while not terminal and length < self.max_steps:
-            if state not in self.choices:
-                probabilities = self.source.behavior.action_probabilities(
-                    self.world.task(state), self.world.actions(state)
+            choice = (agent.name, state)
+            if choice not in self.choices:
+                probabilities = agent.behavior.action_probabilities(
+                    self.world.task(state), self.world.actions(state), self.world.state_key(state)
                 )
-                self.choices[state] = list(probabilities), list(probabilities.values())
-            action = sample(rng, *self.choices[state])
+                self.choices[choice] = list(probabilities), list(probabilities.values())
+            action = sample(rng, *self.choices[choice])
             if (state, action) not in self.outcomes:
                 outcomes = self.world.transitions(state, action)
                 self.outcomes[state, action] = outcomes, [o.probability for o in outcomes]
             outcome = sample(rng, *self.outcomes[state, action])
             terminal, length = outcome.terminal, length + 1
-            self._take(state, action, outcome, timeout=not terminal and length == self.max_steps)
+            self._take(state, action, outcome, agent.name, timeout=not terminal and length == self.max_steps)
             state = outcome.next_state
         self.lengths.append(length)
 
-    def _take(self, state: Any, action: str, outcome: Transition, *, timeout: bool) -> None:
-        key = (state, action, outcome, timeout)
+    def _take(self, state: Any, action: str, outcome: Transition, agent: str, *, timeout: bool) -> None:
+        key = (state, action, outcome, timeout, agent)
         if key not in self.distinct:
             self.distinct[key] = len(self.rows)
-            self.rows.append(self._row(state, action, outcome, timeout))
+            self.rows.append(self._row(state, action, outcome, timeout, agent))
         self.taken.append(self.distinct[key])
 
-    def _row(self, state: Any, action: str, outcome: Transition, timeout: bool) -> dict[str, Any]:
-        world, (names, probabilities) = self.world, self.choices[state]
+    def _row(self, state: Any, action: str, outcome: Transition, timeout: bool, agent: str) -> dict[str, Any]:
+        world, (names, probabilities) = self.world, self.choices[agent, state]
         key = world.state_key(state)
         return {
             "task": world.task(state),
@@ -249,7 +217,7 @@ class _Collector:
             "environment_version": f"{world.name}/{world.deployment}",
             "action_logprob": math.log(probabilities[names.index(action)]),
             "reward_source": "environment",
-            "behavior_policy": self.source.behavior_name,
+            "behavior_policy": agent,
         }
 
     def table(self) -> pa.Table:
@@ -272,7 +240,22 @@ class _Collector:
         return table
 
 
-def sample(rng: np.random.Generator, items: list[_T], probabilities: list[float]) -> _T:
+def _check_fits(behavior: Behavior | TableBehavior, world: World) -> None:
+    """A mistyped name would do nothing, and nobody would notice."""
+    if not isinstance(behavior, TableBehavior):
+        return
+    keys = {world.state_key(state) for state in reachable_states(world)}
+    for key, row in behavior.probabilities.items():
+        if key not in keys:
+            raise InvalidConfig(f"{world.name} has no state key {key!r}; one that it has is {min(keys)!r}.")
+        for action in row:
+            if action not in world.action_names:
+                raise InvalidConfig(
+                    f"{world.name} has no action {action!r} (at {key!r}); it has {', '.join(world.action_names)}."
+                )
+
+
+def sample(rng: np.random.Generator, items: Sequence[_T], probabilities: Sequence[float]) -> _T:
     """Draw one item. A single one needs no draw, which keeps the stream short and logs quick to make."""
     if len(items) == 1:
         return items[0]

@@ -14,12 +14,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from .errors import InvalidEdit
 from .framing import FRAMED_COLUMNS
 from .predicates import parse_predicate, predicate_columns
 from .schema import COLUMN_NAMES
+from .tokens import link_token, sql_text
 
 How = Literal["transitions", "episodes", "recollect"]
 HOW_CHOICES: dict[str, str] = {
@@ -58,16 +59,6 @@ class CoverageEdit(Protocol):
         """The edit as it stands in a link; :func:`parse_token` is the inverse."""
 
 
-def _text(value: str) -> str:
-    """A SQL text literal."""
-    return "'" + value.replace("'", "''") + "'"
-
-
-def _token(kind: str, *values: object) -> str:
-    """Values joined by colons, each escaped so that no colon or comma stays inside."""
-    return ":".join([kind, *(quote(str(value), safe=" '=<>()") for value in values)])
-
-
 @dataclass(frozen=True, slots=True)
 class DropAction:
     """Take an action out of the log: everywhere, or where a SQL condition holds."""
@@ -88,7 +79,7 @@ class DropAction:
     @property
     def condition(self) -> str:
         """SQL condition of the steps that go."""
-        condition = f"action_name = {_text(self.action)}"
+        condition = f"action_name = {sql_text(self.action)}"
         return f"{condition} AND ({self.where})" if self.where else condition
 
     @property
@@ -117,7 +108,7 @@ class DropAction:
     @property
     def token(self) -> str:
         """drop:ACTION:HOW or drop:ACTION:HOW:CONDITION."""
-        return _token(self.kind, self.action, self.how, *([self.where] if self.where else []))
+        return link_token(self.kind, self.action, self.how, *([self.where] if self.where else []))
 
     @classmethod
     def parse(cls, values: Sequence[str]) -> DropAction:
@@ -164,7 +155,7 @@ class DropWhere:
     @property
     def token(self) -> str:
         """where:HOW:CONDITION."""
-        return _token(self.kind, self.how, self.where)
+        return link_token(self.kind, self.how, self.where)
 
     @classmethod
     def parse(cls, values: Sequence[str]) -> DropWhere:
@@ -192,8 +183,7 @@ class KeepFraction:
     @property
     def keep_sql(self) -> str:
         """MD5 of seed and id, because DuckDB's own hash may change between versions."""
-        drawn = f"md5_number_lower({_text(f'{self.seed}:')} || episode_id) / 18446744073709551616.0"
-        return f"SELECT * FROM before WHERE {drawn} < {self.fraction!r}"
+        return f"SELECT * FROM before WHERE {_drawn_number(self.seed)} < {self.fraction!r}"
 
     @property
     def sentence(self) -> str:
@@ -203,13 +193,84 @@ class KeepFraction:
     @property
     def token(self) -> str:
         """keep:FRACTION:SEED."""
-        return _token(self.kind, self.fraction, self.seed)
+        return link_token(self.kind, self.fraction, self.seed)
 
     @classmethod
     def parse(cls, values: Sequence[str]) -> KeepFraction:
         """From the values of a token."""
         fraction, seed = values if len(values) > 1 else [*values, "0"]
         return cls(float(fraction), int(seed))
+
+
+@dataclass(frozen=True, slots=True)
+class KeepRest:
+    """Keep what :class:`KeepFraction` with the same values leaves out: to learn from one part and judge on the other."""
+
+    fraction: float
+    seed: int = 0
+    breaks_sequences: ClassVar[bool] = False
+    columns: ClassVar[frozenset[str]] = frozenset()
+    kind: ClassVar[str] = "rest"
+    shape: ClassVar[str] = "rest:FRACTION[:SEED]"
+
+    def __post_init__(self) -> None:
+        """Check the fraction."""
+        if not 0 <= self.fraction <= 1:
+            raise InvalidEdit(f"The fraction to leave out is {self.fraction}; it must lie between 0 and 1.")
+
+    @property
+    def keep_sql(self) -> str:
+        """The complement, number for number."""
+        return f"SELECT * FROM before WHERE {_drawn_number(self.seed)} >= {self.fraction!r}"
+
+    @property
+    def sentence(self) -> str:
+        """Names fraction and seed."""
+        return (
+            f"Keeps the other {100 - 100 * self.fraction:.3g} % of the episodes, once {100 * self.fraction:.3g} % were drawn at "
+            f"random (seed {self.seed})."
+        )
+
+    @property
+    def token(self) -> str:
+        """rest:FRACTION:SEED."""
+        return link_token(self.kind, self.fraction, self.seed)
+
+    @classmethod
+    def parse(cls, values: Sequence[str]) -> KeepRest:
+        """From the values of a token."""
+        fraction, seed = values if len(values) > 1 else [*values, "0"]
+        return cls(float(fraction), int(seed))
+
+
+def _drawn_number(seed: int) -> str:
+    """SQL of a number from 0 to 1, drawn for each episode."""
+    return f"md5_number_lower({sql_text(f'{seed}:')} || episode_id) / 18446744073709551616.0"
+
+
+def split_edits(
+    edits: Sequence[CoverageEdit], fraction: float = 0.5, seed: int = 0
+) -> tuple[tuple[CoverageEdit, ...], tuple[CoverageEdit, ...]]:
+    """Edits that leave a part to learn from, and edits that leave the rest to judge with; no episode is in both.
+
+    A seed that an edit has used already would draw the same episodes again, and leave one part empty: the next free one is
+    taken.
+
+    Args:
+        edits: applied before the split.
+        fraction: of the episodes to learn from, above 0 and below 1.
+        seed: of the draw.
+
+    Raises:
+        InvalidEdit: the fraction leaves nothing on one side.
+    """
+    if not 0 < fraction < 1:
+        raise InvalidEdit(
+            f"The fraction to learn from is {fraction}; it must lie between 0 and 1, and leave something."
+        )
+    taken = {edit.seed for edit in edits if isinstance(edit, KeepFraction | KeepRest)}
+    seed = next(number for number in range(seed, seed + len(taken) + 1) if number not in taken)
+    return (*edits, KeepFraction(fraction, seed)), (*edits, KeepRest(fraction, seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +301,7 @@ class MinReturn:
     @property
     def token(self) -> str:
         """minreturn:BOUND."""
-        return _token(self.kind, self.min_return)
+        return link_token(self.kind, self.min_return)
 
     @classmethod
     def parse(cls, values: Sequence[str]) -> MinReturn:
@@ -284,8 +345,8 @@ class OnlyValue:
     @property
     def keep_sql(self) -> str:
         """Whole episodes: a run that changed its policy halfway keeps neither half."""
-        differs = f"{self.column} IS DISTINCT FROM {_text(self.value)}"
-        return f"SELECT * FROM before WHERE episode_id NOT IN (SELECT episode_id FROM before WHERE {differs})"
+        differs = f"{self.column} IS DISTINCT FROM {sql_text(self.value)}"
+        return f"SELECT * FROM before WHERE episode NOT IN (SELECT episode FROM before WHERE {differs})"
 
     @property
     def sentence(self) -> str:
@@ -295,7 +356,7 @@ class OnlyValue:
     @property
     def token(self) -> str:
         """only:COLUMN:VALUE."""
-        return _token(self.kind, self.column, self.value)
+        return link_token(self.kind, self.column, self.value)
 
     @classmethod
     def parse(cls, values: Sequence[str]) -> OnlyValue:
@@ -323,7 +384,7 @@ class CapVisits:
     @property
     def keep_sql(self) -> str:
         """Rows are ranked by an MD5 of seed and row, so a larger cap keeps all that a smaller one keeps."""
-        order = f"md5({_text(f'{self.seed}:')} || row)"
+        order = f"md5({sql_text(f'{self.seed}:')} || row)"
         return (
             "SELECT * FROM before "
             f"QUALIFY row_number() OVER (PARTITION BY state_key ORDER BY {order}) <= {self.max_visits}"
@@ -337,7 +398,7 @@ class CapVisits:
     @property
     def token(self) -> str:
         """cap:MAX:SEED."""
-        return _token(self.kind, self.max_visits, self.seed)
+        return link_token(self.kind, self.max_visits, self.seed)
 
     @classmethod
     def parse(cls, values: Sequence[str]) -> CapVisits:
@@ -346,13 +407,13 @@ class CapVisits:
         return cls(int(cap), int(seed))
 
 
-EDITS = {edit.kind: edit for edit in (DropAction, DropWhere, KeepFraction, MinReturn, OnlyValue, CapVisits)}
+EDITS = {edit.kind: edit for edit in (DropAction, DropWhere, KeepFraction, KeepRest, MinReturn, OnlyValue, CapVisits)}
 
 
 def _drop_sql(condition: str, how: str) -> str:
     if how != "episodes":
         return f"SELECT * FROM before WHERE NOT coalesce(({condition}), FALSE)"
-    return f"SELECT * FROM before WHERE episode_id NOT IN (SELECT episode_id FROM before WHERE {condition})"
+    return f"SELECT * FROM before WHERE episode NOT IN (SELECT episode FROM before WHERE {condition})"
 
 
 def _removed(how: str) -> str:

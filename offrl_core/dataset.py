@@ -146,9 +146,8 @@ class Dataset:
                 "their last step counts as an ending."
             )
         if not self.validity_known:
-            notes.append(
-                "The log doesn't say which actions were available, so every action counts as valid everywhere."
-            )
+            who = "The log doesn't say" if self.framing.action == "action" else "For actions framed like this nobody says"
+            notes.append(f"{who} which actions were available, so every action counts as valid everywhere.")
         return tuple(notes)
 
     def empirical_mdp(self, allowed: BoolArray, default_value: float) -> TabularMDP:
@@ -223,19 +222,21 @@ class Dataset:
     def episode_table(self, limit: int) -> pd.DataFrame:
         """One row per episode in the order of the log, at most ``limit``; return and success are empty where unknown."""
         return self.log.frame(
-            f"""SELECT episode_id, any_value(task) AS task, count(*) AS steps,
+            f"""WITH kept AS (SELECT row, episode, episode_return, success FROM ({self.relation})),
+                     chosen AS (SELECT episode, min(row) AS first FROM kept GROUP BY episode ORDER BY first LIMIT {int(limit)})
+                SELECT any_value(episode_id) AS episode_id, any_value(task) AS task, count(*) AS steps,
                        any_value(episode_return) AS return_undiscounted, any_value(success) AS success,
                        bool_or(terminal) AS ended, bool_or(timeout) AS cut, any_value(behavior_policy) AS behavior_policy
-                FROM (SELECT row, episode_id, episode_return, success FROM ({self.relation}))
-                JOIN (SELECT row, task, terminal, timeout, behavior_policy FROM steps) USING (row)
-                GROUP BY episode_id ORDER BY min(row) LIMIT {int(limit)}"""
+                FROM kept JOIN chosen USING (episode)
+                JOIN (SELECT row, episode_id, task, terminal, timeout, behavior_policy FROM steps) USING (row)
+                GROUP BY episode ORDER BY min(first)"""
         )
 
     def success_rate(self) -> tuple[float | None, int]:
         """Share of solved episodes among those whose outcome is known (None if none is), and how many those are."""
         rate, known = self.log.rows(
             "SELECT avg(solved::INTEGER), count(solved) FROM "
-            f"(SELECT any_value(success) AS solved FROM ({self.relation}) GROUP BY episode_id)"
+            f"(SELECT any_value(success) AS solved FROM ({self.relation}) GROUP BY episode)"
         )[0]
         return rate, known
 
@@ -256,6 +257,65 @@ class Dataset:
         returns = framed.episode_returns[places[first]]
         known = returns[~np.isnan(returns)]
         return float(known.mean()) if len(known) else None
+
+    @cached_property
+    def reward_range(self) -> tuple[float, float]:
+        """Smallest and largest known reward of a row; (0, 0) where none is known."""
+        rewards = self._framed.rows.rewards[self._kept_places]
+        known = rewards[~np.isnan(rewards)]
+        return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+
+    @property
+    def places(self) -> IntArray:
+        """(N,) place in the log of each row of :meth:`transitions`, rising."""
+        return self._kept_places
+
+    @property
+    def episodes(self) -> IntArray:
+        """(N,) number of the episode of each row of :meth:`transitions`."""
+        return self._framed.episodes[self._kept_places]
+
+    @property
+    def episode_returns(self) -> FloatArray:
+        """(N,) undiscounted return of each row's episode, as logged; NaN where a reward of it is unknown."""
+        return self._framed.episode_returns[self._kept_places]
+
+    @cached_property
+    def episode_solved(self) -> FloatArray:
+        """(N,) 1 where the framing calls the row's episode solved, 0 where not, NaN where its return is unknown."""
+        solved = self.log.cursor().execute(
+            f"SELECT success::INTEGER::DOUBLE AS solved FROM ({self.relation}) ORDER BY row"
+        )
+        return np.ma.filled(np.ma.asarray(solved.fetchnumpy()["solved"], dtype=np.float64), np.nan)
+
+    @cached_property
+    def returns_to_go(self) -> FloatArray:
+        """(N,) discounted sum of the rewards from each row to the end of its episode.
+
+        NaN where a reward on the way is unknown or the episode was cut. Rows that an edit tore out are not missed here: ask
+        :attr:`whole_sequences` first.
+        """
+        framed = self._framed
+        rows, in_time = framed.rows, np.empty_like(framed.ranks)
+        in_time[framed.ranks] = np.arange(len(in_time))
+        following = np.full(len(in_time), -1)
+        following[in_time[:-1]] = in_time[1:]
+        following[rows.next_observations < 0] = -1
+        sums, discount = np.where(rows.timeouts, np.nan, rows.rewards), self.discount
+        # Twice as many steps each round: sums over 2^k steps, discounts to the power of 2^k.
+        while (goes_on := following >= 0).any():
+            ahead = following[goes_on]
+            sums[goes_on] = sums[goes_on] + discount * sums[ahead]
+            following[goes_on] = following[ahead]
+            discount *= discount
+        return sums[self._kept_places]
+
+    @cached_property
+    def first_rows(self) -> IntArray:
+        """(E,) place among :meth:`transitions` of each kept episode's first row, ordered by episode number."""
+        in_time = np.argsort(self._framed.ranks[self._kept_places])
+        episodes = self.episodes[in_time]
+        return in_time[np.append(True, episodes[1:] != episodes[:-1])]
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -299,6 +359,8 @@ class Dataset:
         return {key: s for s, key in enumerate(self.states)}
 
     def _own_codes(self, codes: IntArray) -> IntArray:
+        if not self.edits:  # then every state of the framed tables is one of ours
+            return np.asarray(codes)
         found = np.searchsorted(self._state_codes, codes).astype(np.int64)
         return np.where(np.asarray(codes) < 0, -1, found)
 
@@ -391,7 +453,7 @@ def _places(log: Log, relation: str) -> IntArray:
     return np.asarray(log.cursor().execute(f"SELECT row FROM ({relation}) ORDER BY row").fetchnumpy()["row"])
 
 
-_NARROW = ("row", "episode_id", "t", "s", "a", "s2", "ending", "framed_reward", "episode_return", "success")
+_NARROW = ("row", "episode_id", "episode", "t", "s", "a", "s2", "ending", "framed_reward", "episode_return", "success")
 
 
 def _edited_relation(suffix: str, edits: Sequence[CoverageEdit]) -> tuple[str, list[str]]:
@@ -409,7 +471,7 @@ def _count_stages(log: Log, framed: FramedLog, relation: str, names: list[str]) 
     if len(names) == 1:
         return (StageCounts(int(np.count_nonzero(np.bincount(framed.episodes))), log.n_steps),)
     counts = " UNION ALL ".join(
-        f"SELECT {i} AS stage, count(DISTINCT episode_id), count(*) FROM {name}" for i, name in enumerate(names)
+        f"SELECT {i} AS stage, count(DISTINCT episode), count(*) FROM {name}" for i, name in enumerate(names)
     )
     return tuple(StageCounts(e, n) for _, e, n in log.rows(f"{relation} {counts} ORDER BY stage"))
 

@@ -49,3 +49,19 @@ class QueryStopped(OffRLError):
 
 class NotPossible(OffRLError):
     """A judgement or a learner was asked for something this log or policy can't support."""
+
+
+class RunMissing(OffRLError):
+    """No run of that id is stored, or its files are damaged; training it again brings it back."""
+
+
+class JobFailed(OffRLError):
+    """A job ended without a model; the sentence says why."""
+
+
+class JobCancelled(OffRLError):
+    """A job was stopped before it had a model."""
+
+
+class TooManyJobs(OffRLError):
+    """Somebody has as many unfinished jobs as one may have."""

@@ -1,8 +1,9 @@
 """Framing: which columns are state, action and reward. It turns a log of steps into something to learn from.
 
 A framing is SQL expressions over the columns of ``steps``; ``episode`` is the window "this episode in order of t", so
-``lag(tool) OVER episode`` is the last tool. SQL says what a step's state, action and reward are; what follows a step and
-how an episode ended is the same for all framings and settled here, once per log and framing, in arrays of integers.
+``lag(tool) OVER episode`` is the last tool; :mod:`offrl_core.framing_choices` writes them from choices. SQL says what a
+step's state, action and reward are; what follows a step and how an episode ended is the same for all framings and settled
+here, once per log and framing, in arrays of integers.
 
 That is before any coverage edit: removing rows later never makes two distant steps neighbours.
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import duckdb
@@ -22,69 +22,16 @@ import pyarrow.compute as pc
 from .arrays import BoolArray, FloatArray, IntArray
 from .edges import Transitions
 from .errors import InvalidConfig
+from .framing_choices import PRESETS
+from .framing_expressions import NAMES_TOOLS, RETURN_IS_POSITIVE, TOOLS_USED
+from .framing_expressions import Framing as Framing  # at home here for everybody else
 from .log import Log
-from .schema import COLUMNS, canonical_json, short_hash
+from .schema import COLUMNS
 from .worlds import make_world
 
-RETURN_IS_POSITIVE = "episode_return > 0"
+FRAMINGS: dict[str, Framing] = {name: choices.framing() for name, choices in PRESETS.items()}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Framing:
-    """SQL expressions that say what is state, action and reward.
-
-    Attributes:
-        state: text expression, the state key.
-        action: text expression, the action name.
-        reward: numeric expression, reward of the step; NULL is unknown and never 0.
-        discount: γ, between 0 and 1.
-        success: boolean expression over ``episode_return`` (undiscounted sum of the framed rewards of an episode).
-        title: what people call it.
-        sentence: what it does, in words.
-    """
-
-    state: str
-    action: str = "action"
-    reward: str = "reward"
-    discount: float = 0.99
-    success: str = RETURN_IS_POSITIVE
-    title: str = "custom framing"
-    sentence: str = ""
-
-    def __post_init__(self) -> None:
-        """Check the discount."""
-        if not 0 <= self.discount <= 1:
-            raise InvalidConfig(f"The discount is {self.discount}; it must lie between 0 and 1.")
-
-    @property
-    def token(self) -> str:
-        """Short hash that names the framed table."""
-        return short_hash(canonical_json([self.state, self.action, self.reward, self.success, self.discount]))
-
-
-_LAST_TOOL = "coalesce(lag(action) OVER episode, 'start')"
-_OUTCOME_AT_END = "CASE WHEN lead(t) OVER episode IS NULL THEN sum(reward) OVER (PARTITION BY episode_id) ELSE 0 END"
-
-FRAMINGS: dict[str, Framing] = {
-    "world_state": Framing(
-        state="state_text",
-        title="State as the world wrote it",
-        sentence="state = what the agent could see; action = tool; reward = as logged, step by step",
-    ),
-    "last_tool": Framing(
-        state=f"{_LAST_TOOL} || CASE WHEN lag(error) OVER episode IS NOT NULL THEN ' (failed)' ELSE '' END",
-        reward=_OUTCOME_AT_END,
-        title="Last tool and whether it failed",
-        sentence="state = the tool called just before and whether it failed; action = tool; "
-        "reward = the episode's, at its end",
-    ),
-    "step": Framing(
-        state="'step ' || (row_number() OVER episode)",
-        reward=_OUTCOME_AT_END,
-        title="Position in the episode",
-        sentence="state = how many steps the agent has taken; action = tool; reward = the episode's, at its end",
-    ),
-}
+MAX_PAIRS = 10_000_000  # states times actions; each is a number in several tables
 
 
 def default_framing_name(log: Log) -> str:
@@ -107,7 +54,7 @@ FRAMED_COLUMNS = ("state_key", "action_name", "framed_reward", "next_state_key",
 class FramedLog(NamedTuple):
     """The steps of a log as states, actions and rewards.
 
-    In SQL, ``framed_<token>`` has one row per step: row, episode_id, t, s, a, s2 (-1 where nothing follows), ending,
+    In SQL, ``framed_<token>`` has one row per step: row, episode_id, episode (its number), t, s, a, s2 (-1 where nothing follows), ending,
     framed_reward, episode_return, success. ``framed_steps_<token>`` is the wide view: every column of ``steps`` with
     :data:`FRAMED_COLUMNS`.
     """
@@ -126,7 +73,7 @@ def framed_log(log: Log, framing: Framing) -> FramedLog:
     """Frame a log, once.
 
     Raises:
-        InvalidConfig: an expression is no valid SQL over the steps, or gives no state or action.
+        InvalidConfig: an expression is no valid SQL over the steps, or gives no state or action, or too many.
     """
     key = f"framed_{framing.token}"
     with log.lock:
@@ -138,17 +85,17 @@ def framed_log(log: Log, framing: Framing) -> FramedLog:
 
 def _frame(log: Log, framing: Framing) -> FramedLog:
     steps, offers = _framed_columns(log, framing), _offers(log, framing)
-    states, observations = _number(steps["state_key"], _in_natural_order)
+    keys, acted = _encoded(steps["state_key"]), _encoded(steps["action_name"])
+    _check_size(log, len(keys.dictionary), len(acted.dictionary))
+    states, observations = _number(keys, _in_natural_order)
     world_actions = make_world(log.source.world).action_names if log.source else ()
 
     def in_order(used: dict[str, int]) -> Iterable[str]:
         by_use = sorted(used, key=lambda name: (-used[name], name))
         return dict.fromkeys([*world_actions, *by_use, *(offers.names if offers else ())])
 
-    names, actions = _number(steps["action_name"], in_order)
-    episodes = _encoded(steps["episode_id"]).indices.to_numpy().astype(np.int64)
-    t = steps["t"].to_numpy().astype(np.int64)
-    order = np.argsort(episodes * (t.max() - t.min() + 1) + (t - t.min()), kind="stable")
+    names, actions = _number(acted, in_order)
+    episodes, t, order = _in_time(steps)
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     rewards = np.array(steps["framed_reward"].to_numpy(), dtype=np.float64)  # NULL becomes NaN
@@ -159,10 +106,17 @@ def _frame(log: Log, framing: Framing) -> FramedLog:
     for column in rows:
         column.flags.writeable = False  # every dataset of the log shares them
     mask = _valid_mask(rows, len(states), names, offers)
-    returns = np.bincount(episodes, rewards)[episodes]
+    returns = np.asarray(np.bincount(episodes, rewards), dtype=np.float64)[episodes]
     framed = FramedLog(states, names, rows, episodes, ranks, returns, mask, offers is not None)
     _define_tables(log, framing, framed, steps)
     return framed
+
+
+def _in_time(steps: pa.Table) -> tuple[IntArray, IntArray, IntArray]:
+    """(N,) number of the episode, t, and the places of the rows in the order of episode, then t."""
+    episodes = _encoded(steps["episode_id"]).indices.to_numpy().astype(np.int64)
+    t = steps["t"].to_numpy().astype(np.int64)
+    return episodes, t, np.argsort(episodes * (t.max() - t.min() + 1) + (t - t.min()), kind="stable")
 
 
 # -- what the expressions say ------------------------------------------------------------------------------------
@@ -186,6 +140,15 @@ def _framed_columns(log: Log, framing: Framing) -> pa.Table:
     return table
 
 
+def _check_size(log: Log, n_states: int, n_actions: int) -> None:
+    """Tables of values have a cell for each pair, seen or not; a state that is hardly ever met twice teaches nothing anyway."""
+    if n_states * n_actions > MAX_PAIRS:
+        raise InvalidConfig(
+            f"This framing makes {n_states:,} states and {n_actions:,} actions of {log.n_steps:,} steps; at most "
+            f"{MAX_PAIRS:,} pairs of them are possible. Choose less for the state or the action."
+        )
+
+
 _SQL_TYPES = {column.name: column.sql_type for column in COLUMNS}
 
 
@@ -195,23 +158,25 @@ def _is_column(expression: str, sql_type: str) -> bool:
 
 
 def _computed_columns(log: Log, framing: Framing, kept: Iterable[str]) -> pa.Table:
+    relation = "steps"
+    if any(TOOLS_USED in expression for expression in (framing.state, framing.action, framing.reward)):
+        relation = steps_with_tools_used(log)
     cursor = log.cursor()
     try:
         cursor.execute(f"SELECT ({framing.success})::BOOLEAN FROM (SELECT 0.5::DOUBLE AS episode_return)").fetchall()
         return cursor.sql(
             f"""SELECT {", ".join(kept)}, ({framing.state})::VARCHAR AS state_key,
                        ({framing.action})::VARCHAR AS action_name, ({framing.reward})::DOUBLE AS framed_reward
-                FROM steps WINDOW episode AS (PARTITION BY episode_id ORDER BY t) ORDER BY row"""
+                FROM {relation} WINDOW episode AS (PARTITION BY episode_id ORDER BY t) ORDER BY row"""
         ).to_arrow_table()
     except duckdb.Error as error:
         raise InvalidConfig(f"The framing can't be computed on this log: {str(error).splitlines()[0]}") from error
 
 
 def _number(
-    column: pa.ChunkedArray, order: Callable[[dict[str, int]], Iterable[str]]
+    encoded: pa.DictionaryArray, order: Callable[[dict[str, int]], Iterable[str]]
 ) -> tuple[tuple[str, ...], IntArray]:
     """Names in the order that ``order`` makes of name -> how often, and the (N,) place of each row's name in it."""
-    encoded = _encoded(column)
     codes, names = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
     used = {name: n for name, n in zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True) if n}
     in_order = tuple(order(used))
@@ -231,10 +196,53 @@ def _in_natural_order(used: dict[str, int]) -> list[str]:
 
 
 def _natural_order(text: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if _INTEGER.fullmatch(part) else (0, part) for part in _INTEGER.split(text)]
+    parts = _INTEGER.split(text)  # every second one is an integer
+    return [(int(part), "") if i % 2 else (0, part) for i, part in enumerate(parts)]
 
 
 _INTEGER = re.compile(r"(-?\d{1,15})")
+
+
+# -- what was used -----------------------------------------------------------------------------------------------
+
+
+def steps_with_tools_used(log: Log) -> str:
+    """SQL relation: the steps with one more column, the tools used before each ("add, mul"), NULL at the first.
+
+    Made here because a window would collect a list for each row: a long episode costs the square of its length.
+    """
+    if TOOLS_USED not in log.derived:  # two visitors at once may both make it, to the same result
+        table = _tools_used(log)
+        log.define(TOOLS_USED, lambda: table)
+        log.derived[TOOLS_USED] = True
+    return f"(SELECT * FROM steps JOIN {TOOLS_USED} USING (row))"
+
+
+def _tools_used(log: Log) -> pa.Table:
+    episodes, _, order = _in_time(log.columns("episode_id", "t"))
+    encoded = _encoded(log.columns("action")["action"])
+    names, tools = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+    numbers = np.empty(len(order), dtype=np.int32)
+    members: list[frozenset[int]] = [frozenset()]
+    number_of, grown = (
+        {members[0]: 0},
+        {},
+    )  # set -> its number; (number, tool) as one integer -> number of both together
+    last_episode = here = -1
+    for place, episode, tool in zip(order.tolist(), episodes[order].tolist(), tools[order].tolist(), strict=True):
+        if episode != last_episode:
+            last_episode, here = episode, 0
+        numbers[place] = here
+        step = here * len(names) + tool
+        if step not in grown:
+            together = members[here] | {tool}
+            grown[step] = number_of.setdefault(together, len(members))
+            if grown[step] == len(members):
+                members.append(together)
+        here = grown[step]
+    texts = [", ".join(sorted(names[tool] for tool in found)) for found in members]
+    used = pa.DictionaryArray.from_arrays(pa.array(numbers, mask=numbers == 0), pa.array(texts, pa.string()))
+    return pa.table({"row": pa.array(np.arange(len(numbers))), TOOLS_USED: used})
 
 
 # -- what was offered --------------------------------------------------------------------------------------------
@@ -251,7 +259,7 @@ class _Offers(NamedTuple):
 
 def _offers(log: Log, framing: Framing) -> _Offers | None:
     """None where no step says what was available, or where actions aren't the log's own."""
-    if framing.action != "action":
+    if framing.action not in NAMES_TOOLS:
         return None
     lists = log.columns("available_tools")["available_tools"]
     if lists.null_count == len(lists):
@@ -261,7 +269,7 @@ def _offers(log: Log, framing: Framing) -> _Offers | None:
     rows = np.repeat(np.arange(len(lists)), lengths)
     if offers.null_count:  # a hole in a list is no tool
         rows, offers = rows[offers.is_valid().to_numpy()], offers.drop_null()
-    names, tools = _number(offers, sorted)
+    names, tools = _number(_encoded(offers), sorted)
     return _Offers(names, rows, tools, lists.is_null().to_numpy())
 
 
@@ -332,6 +340,7 @@ def _define_tables(log: Log, framing: Framing, framed: FramedLog, steps: pa.Tabl
         columns = {
             "row": pa.array(np.arange(len(rows.actions))),
             "episode_id": steps["episode_id"],
+            "episode": pa.array(framed.episodes.astype(np.int32)),  # grouped by in a fifth of the time
             "t": steps["t"],
             "s": pa.array(rows.observations.astype(np.int32)),
             "a": pa.array(rows.actions.astype(np.int32)),
@@ -351,7 +360,7 @@ def _define_tables(log: Log, framing: Framing, framed: FramedLog, steps: pa.Tabl
         f"framed_steps_{suffix}",
         lambda: (
             f"""SELECT steps.*, here.state_key, action_name, framed_reward, after.state_key AS next_state_key,
-                   episode_return, success, framed.s, framed.a, framed.s2, framed.ending
+                   episode_return, success, framed.episode, framed.s, framed.a, framed.s2, framed.ending
             FROM framed_{suffix} AS framed JOIN steps USING (row)
             JOIN states_{suffix} AS here ON here.s = framed.s
             JOIN actions_{suffix} AS acted ON acted.a = framed.a

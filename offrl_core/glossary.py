@@ -53,6 +53,30 @@ TERMS: dict[str, Term] = {
         "Sutton & Barto 2018, section 3.5",
     ),
     "coverage": Term("Which pairs of state and action a log supports. What it doesn't cover, it can't teach."),
+    "rehearsal": Term(
+        "A world collects fresh logs like this one, every estimator judges each of them, and the exact value tells how often the "
+        "intervals were right. For this world and logs of this size; elsewhere it is a rehearsal, not a promise.",
+        "#{logs with low ≤ V^π ≤ high} / #{logs with an estimate}",
+    ),
     "success": Term("Probability that an episode solves its task."),
     "return": Term("Sum of the rewards of an episode, later ones counted less.", "G = Σ γᵗ rₜ", "Sutton & Barto 2018"),
+    "framing": Term(
+        "Which part of a step counts as state, as action and as reward: the same trace becomes another decision process.",
+        "trace → (sₜ, aₜ, rₜ, γ)",
+    ),
+    "density": Term(
+        "Share of the valid pairs of state and action that the log shows at all.",
+        "#{(s,a): n(s,a) ≥ 1} / #{(s,a) valid}",
+    ),
+    "aliasing": Term(
+        "One state key stands for situations that differ: the same action in it leads sometimes to success and sometimes not. "
+        "A pair is mixed when its outcomes differ by more than 5 % of their spread over the log.",
+        "max G − min G > 0.05 · spread, G = sum of the rewards from the step to the end",
+        "perceptual aliasing: Whitehead & Ballard 1991",
+    ),
+    "left_open": Term(
+        "How far off the outcome of a step is when it is predicted from its pair of state and action in other episodes, "
+        "against no key at all. 100 %: the pair tells nothing; 0 %: it tells all. Above 100 %: pieces too small to learn from.",
+        "Σ (G − Ĝ(s,a))² / Σ (G − Ḡ)², Ĝ from the other four fifths of the episodes",
+    ),
 }

@@ -1,8 +1,16 @@
 """The contract of a learner: a generator of progress that returns a trained model, and its registry entry.
 
 ``train(dataset, config, *, seed) -> Generator[Progress, None, TrainedModel]``. It yields at least every 100 ms, so that a
-caller can show progress and stop it by closing it; it uses no global random state and sees the dataset only, never a
-world: offline by construction.
+caller can show progress and stop it by closing it; where it yields is fixed by its steps, never by the clock. It uses no
+global random state and sees the dataset only, never a world: offline by construction.
+
+A generator lives and dies with its process. A learner that takes long should therefore be **resumable**
+(``AlgorithmSpec.resumable``): its ``train`` takes one more keyword, ``resume_from``, and its progress carries ``state``,
+everything that changes while it trains (weights, moments of the optimiser, where it stands in the data, the state of its
+random generator). Started with a state, it goes on behind the sign of life that carried it and ends in the same bits as if
+it had never stopped. :mod:`offrl_core.jobs` runs such learners in slices of half a second, takes turns between visitors,
+and goes on after a killed worker. A state is dicts with text keys, lists, text, numbers, None and NumPy arrays, nothing
+else: it is stored without pickle and crosses processes that never import torch. Tuples come back as lists.
 """
 
 from __future__ import annotations
@@ -10,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from numpy.typing import NDArray
 
 from .arrays import FloatArray
 from .dataset import Dataset
@@ -21,13 +31,15 @@ from .policies import TabularPolicy
 class Progress:
     """A sign of life. ``step`` counts in the learner's own unit, named in its spec; ``total`` bounds it.
 
-    ``q_values`` (S, A) is given for key frames only; NaN where an action may not be chosen.
+    ``q_values`` (S, A) is given for key frames only; NaN where an action may not be chosen. ``state`` is what a resumable
+    learner would go on from; it may share the learner's own arrays, so it holds only until the learner goes on.
     """
 
     step: int
     total: int
     metrics: Mapping[str, float]
     q_values: FloatArray | None = None
+    state: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,13 +50,16 @@ class TrainedModel:
         policy: over the states and actions of the dataset.
         q_values: (S, A) learned values, NaN where an action may not be chosen; None for learners without values.
         converged: False where the learner stopped at its bound of steps.
+        weights: name -> array of what a network learned, as NumPy arrays; None for tables.
         algorithm, config, seed: how it was trained; filled in by :func:`offrl_core.training.train`.
-        history: progress that was reported, key frames included.
+        history: progress that was reported, key frames included; thinned where it is long, see
+            :mod:`offrl_core.history`.
     """
 
     policy: TabularPolicy
     q_values: FloatArray | None
     converged: bool = True
+    weights: Mapping[str, NDArray[Any]] | None = field(default=None, repr=False)
     algorithm: str = ""
     config: Any = None
     seed: int = 0
@@ -71,6 +86,7 @@ class AlgorithmSpec:
         source: paper and equation number.
         differs: numbered differences from the source.
         instant: whether it is done before a page is drawn; others ask before they run.
+        resumable: whether ``train`` takes ``resume_from`` and its progress carries a state.
     """
 
     name: str
@@ -85,6 +101,7 @@ class AlgorithmSpec:
     source: str
     differs: tuple[str, ...] = ()
     instant: bool = True
+    resumable: bool = False
 
 
 def require_rewards(dataset: Dataset, learner: str) -> None:

@@ -20,11 +20,20 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from .behavior import Behavior, WorldSource, collect_steps, named_behavior
+from .behavior import WorldSource, collect_steps, named_behavior
+from .behavior_policies import AnyBehavior
 from .database import Database
 from .errors import EmptyDataset, TraceFormatError
+from .importers.raw_text import FileText, RawRecords
 from .importers.report import ImportReport
-from .schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, TEXT_COLUMNS, canonical_json, short_hash
+from .importers.trace_schema import write_jsonl
+from .schema import (
+    COLUMN_NAMES,
+    STEPS_ARROW_SCHEMA,
+    TEXT_COLUMNS,
+    canonical_json,
+    short_hash,
+)
 
 if TYPE_CHECKING:
     from .importers.step_mapping import StepMapping
@@ -70,9 +79,9 @@ class Log:
         fingerprint: str,
         source: WorldSource | None,
         report: ImportReport,
-        records: pa.Table | None = None,
+        records: RawRecords | pa.Table | Log | None = None,
     ) -> None:
-        """Take steps, with the columns of the schema, and the raw records behind them."""
+        """Take steps, with the columns of the schema, and the raw records behind them, or the log that holds these."""
         self.name, self.fingerprint, self.source, self.report = name, fingerprint, source, report
         self.lock = threading.Lock()  # guards the making of derived things, see offrl_core.framing
         self.derived: dict[str, Any] = {}  # what framing and dataset know of the steps, by name
@@ -82,7 +91,8 @@ class Log:
         self.n_steps: int = steps.num_rows if isinstance(steps, pa.Table) else steps.metadata.num_rows
         if not self.n_steps:
             raise EmptyDataset(f"{name} holds no step, so there is nothing to look at.")
-        self.define("records", lambda: RECORDS_ARROW_SCHEMA.empty_table() if records is None else records)
+        records = RawRecords.of_table(records) if isinstance(records, pa.Table) else records
+        self._records: RawRecords | None = records._records if isinstance(records, Log) else records
 
     @cached_property
     def _database(self) -> Database:
@@ -120,9 +130,11 @@ class Log:
         return cursor
 
     def _load_steps(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        steps = self._steps.read() if isinstance(self._steps, parquet.ParquetFile) else self._steps
-        assert steps is not None
-        _load(cursor, "steps", steps.add_column(0, "row", pa.array(np.arange(self.n_steps))))
+        n = 0
+        for i, steps in enumerate(_pieces(self._steps)):
+            numbered = steps.add_column(0, "row", pa.array(np.arange(n, n + steps.num_rows)))
+            _load(cursor, "steps", numbered, append=i > 0)
+            n += steps.num_rows
         self._steps = None  # one copy is enough
 
     def rows(self, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
@@ -150,44 +162,55 @@ class Log:
 
     def raw_record(self, source_file: str, record: int) -> str | None:
         """The raw text of one record of the file, where it was kept."""
-        found = self.rows("SELECT raw FROM records WHERE source_file = ? AND record = ?", [source_file, record])
-        return found[0][0] if found else None
+        return self._records.find(source_file, record) if self._records else None
 
     def write_parquet(self, path: Path) -> None:
-        """Write the steps as Parquet; the same log gives the same bytes with the same DuckDB version."""
-        self.cursor().execute(
-            "COPY (SELECT * EXCLUDE (row) FROM steps ORDER BY row) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)]
-        )
+        """Write the steps as Parquet, in upload order; the same log gives the same bytes with the same DuckDB version."""
+        steps = "SELECT * EXCLUDE (row) FROM steps ORDER BY upload_order, row"
+        self.cursor().execute(f"COPY ({steps}) TO ? (FORMAT parquet, COMPRESSION zstd)", [str(path)])
+
+    def write_jsonl(self, path: Path) -> None:
+        """Write the steps as JSON lines in the trace schema; reading them gives the same steps."""
+        write_jsonl(self.columns(*COLUMN_NAMES).cast(STEPS_ARROW_SCHEMA), path)
 
     def __repr__(self) -> str:
         """Counts, not contents."""
         return f"Log({self.name!r}, {self.n_episodes:,} episodes, {self.n_steps:,} steps)"
 
 
-def _load(cursor: duckdb.DuckDBPyConnection, name: str, content: pa.Table | str) -> None:
+def _pieces(steps: pa.Table | parquet.ParquetFile | None) -> Iterator[pa.Table]:
+    """A table, or a file part by part: in whole it would be in memory twice."""
+    if isinstance(steps, parquet.ParquetFile):
+        yield from (steps.read_row_group(i, use_threads=False) for i in range(steps.num_row_groups))
+    else:
+        yield steps
+
+
+def _load(cursor: duckdb.DuckDBPyConnection, name: str, content: pa.Table | str, *, append: bool = False) -> None:
     if isinstance(content, str):
         cursor.execute(f"CREATE OR REPLACE VIEW {name} AS {content}")
         return
     cursor.register("given", content)
     try:
-        cursor.execute(f"CREATE OR REPLACE TABLE {name} AS FROM given")
+        cursor.execute(f"INSERT INTO {name} FROM given" if append else f"CREATE OR REPLACE TABLE {name} AS FROM given")
     finally:
         cursor.unregister("given")
 
 
 def collect(
-    world: str, behavior: str | Behavior = "logger", n_episodes: int = 3000, seed: int = 42, name: str | None = None
+    world: str, behavior: str | AnyBehavior = "logger", n_episodes: int = 3000, seed: int = 42, name: str | None = None
 ) -> Log:
     """Let a logging policy act in a world and keep what it does.
 
     Args:
         world: name in :data:`offrl_core.worlds.WORLDS`.
-        behavior: name in :data:`offrl_core.behavior.BEHAVIORS`, or dials of your own.
+        behavior: name among the ``behaviors`` of the world's entry, or a description of your own: see
+            :mod:`offrl_core.behavior_policies`.
         n_episodes: episodes to collect, 1 to 1,000,000.
         seed: of the one random generator; the same arguments give the same log.
         name: what people shall call it.
     """
-    behavior_name, dials = named_behavior(behavior)
+    behavior_name, dials = named_behavior(behavior, world)
     source = WorldSource(world=world, behavior=dials, behavior_name=behavior_name, n_episodes=n_episodes, seed=seed)
     return log_of_source(source, name=name or f"{world}, {behavior_name}, {n_episodes:,} episodes")
 
@@ -303,7 +326,7 @@ def read_traces(
     first, *others = [name for name, _ in files]
     digest = hashlib.sha256()
     for _, data in files:
-        digest.update(hashlib.sha256(data).digest())
+        digest.update(data.digest() if isinstance(data, FileText) else hashlib.sha256(data).digest())
     how = (format or "") + (mapping.to_json() if mapping else "")
     return Log(
         imported.steps,
@@ -311,11 +334,14 @@ def read_traces(
         fingerprint=short_hash(digest.hexdigest() + how),
         source=None,
         report=imported.report,
-        records=imported.records,
+        records=imported.raw,
     )
 
 
-def _files_at(paths: Sequence[str | Path]) -> Iterator[tuple[str, bytes]]:
+LARGE_FILE = 2**25  # bytes; a file that is larger stays on the disk while its lines are read
+
+
+def _files_at(paths: Sequence[str | Path]) -> Iterator[tuple[str, bytes | FileText]]:
     """Name and content of each file; those of a folder in the order of their names, hidden ones left out."""
     for path in map(Path, paths):
         folder = path if path.is_dir() else path.parent
@@ -325,6 +351,6 @@ def _files_at(paths: Sequence[str | Path]) -> Iterator[tuple[str, bytes]]:
             if file != path and (file.is_dir() or any(part.startswith(".") for part in name.parts)):
                 continue
             try:
-                yield name.as_posix(), file.read_bytes()
+                yield name.as_posix(), FileText(file) if file.stat().st_size > LARGE_FILE else file.read_bytes()
             except OSError as error:
                 raise TraceFormatError(f"{name} can't be opened: {error.strerror}.") from error

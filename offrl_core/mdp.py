@@ -12,6 +12,8 @@ from functools import cached_property
 
 import numpy as np
 import scipy.sparse
+import scipy.sparse.csgraph
+import scipy.sparse.linalg
 
 from .arrays import FloatArray, IntArray
 
@@ -129,24 +131,52 @@ def policy_chain(mdp: TabularMDP, probabilities: FloatArray) -> scipy.sparse.csr
     return weights @ mdp.successors.matrix
 
 
-def discounted_sums(
-    chain: scipy.sparse.csr_array, amounts: FloatArray, discount: float, *, max_sweeps: int = 100_000
-) -> FloatArray:
-    """(S,) solution of x = amounts + discount * chain x, by successive substitution.
+SWEEPS_BEFORE_SOLVING = 200
 
-    Where episodes end after T steps the solution is exact after T sweeps; discount 1 is allowed there.
+
+def discounted_sums(chain: scipy.sparse.csr_array, amounts: FloatArray, discount: float) -> FloatArray:
+    """(S,) smallest solution of x = amounts + discount * chain x.
+
+    By successive substitution, which is exact after T sweeps where episodes end after T steps; where they go on for long, by
+    one linear solve. Discount 1 is allowed; a loop that can't be left is worth 0 there, if nothing is paid in it.
 
     Raises:
-        ArithmeticError: no convergence within ``max_sweeps``: episodes hardly ever end.
+        ArithmeticError: discount 1, and something is paid in a loop that can't be left: the sum has no bound.
     """
     total = np.zeros_like(amounts)
-    for _ in range(max_sweeps):
+    for _ in range(SWEEPS_BEFORE_SOLVING):
         new_total = amounts + discount * (chain @ total)
         change = float(np.abs(new_total - total).max(initial=0.0))
         total = new_total
         if change <= settled_change(total) / 10:
             return total
-    raise ArithmeticError(f"values still moved by {change:g} after {max_sweeps} sweeps: episodes hardly ever end")
+    return _solve(discount * chain, amounts)
+
+
+def _solve(chain: scipy.sparse.csr_array, amounts: FloatArray) -> FloatArray:
+    """(S,) smallest solution of x = amounts + chain x, where rows of the chain sum to at most 1."""
+    n = len(amounts)
+    # A state leads out if some path from it reaches a row that sums to less than 1. One more node stands for "out".
+    links = chain.tocoo()
+    exits = np.flatnonzero(chain.sum(axis=1) < 1 - 1e-12)
+    backwards = scipy.sparse.coo_array(
+        (
+            np.ones(links.nnz + len(exits)),
+            (np.append(links.col, np.full(len(exits), n)), np.append(links.row, exits)),
+        ),
+        shape=(n + 1, n + 1),
+    ).tocsr()
+    leads_out = np.zeros(n + 1, dtype=bool)
+    leads_out[scipy.sparse.csgraph.breadth_first_order(backwards, n, return_predecessors=False)] = True
+    leads_out = leads_out[:n]
+    if amounts[~leads_out].any():
+        raise ArithmeticError("something is paid again and again in a loop that can't be left, so the sum has no bound")
+    total = np.zeros(n)
+    if leads_out.any():
+        inside = chain[leads_out][:, leads_out]
+        system = (scipy.sparse.eye_array(inside.shape[0]) - inside).tocsc()
+        total[leads_out] = scipy.sparse.linalg.splu(system).solve(amounts[leads_out])
+    return total
 
 
 def policy_values(

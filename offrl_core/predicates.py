@@ -57,6 +57,12 @@ FUNCTIONS: frozenset[str] = frozenset(
     ltrim not_like_escape nullif prefix right round rtrim sign sqrt starts_with
     strlen substr substring suffix trim upper""".split()
 )
+# In an expression (not in a condition), over one episode: in order of t, or as a whole.
+WINDOW_FUNCTIONS: frozenset[str] = frozenset("lag lead row_number first_value sum count count_star min max avg".split())
+_WINDOW_FIELDS = frozenset("function_name qualified_name arguments partitions orders start end".split())
+_EPISODE = "\nWINDOW episode AS (PARTITION BY episode_id ORDER BY t)"
+_EPISODE_WRITTEN = " OVER (PARTITION BY episode_id ORDER BY t)"
+
 _REFUSED = {
     "SUBQUERY": "a subquery",
     "WINDOW": "a window function (OVER)",
@@ -81,14 +87,87 @@ def parse_predicate(text: str, columns: Collection[str]) -> str:
     Raises:
         InvalidPredicate: it is anything else; the sentence says what and where.
     """
-    statement = _statement(text)
+    return _canonical(text, columns, windows=False)
+
+
+def parse_expression(text: str, columns: Collection[str]) -> str:
+    """Read one SQL expression that may look back and ahead in its episode, and return its canonical text.
+
+    As :func:`parse_predicate`, and besides: ``f(...) OVER episode``, in the order of t, and ``f(...) OVER (PARTITION BY
+    episode_id)``, over the whole episode, with the functions of :data:`WINDOW_FUNCTIONS`.
+
+    Raises:
+        InvalidPredicate: it is anything else; the sentence says what and where.
+    """
+    try:
+        return _canonical(text, columns, windows=True)
+    except InvalidPredicate as error:
+        sentence = str(error)
+        for ours, theirs in {"The condition": "The expression", "A condition on steps": "An expression"}.items():
+            if sentence.startswith(ours):
+                sentence = theirs + sentence.removeprefix(ours)
+        raise InvalidPredicate(sentence) from error
+
+
+def _canonical(text: str, columns: Collection[str], *, windows: bool) -> str:
+    statement = _statement(text, windows)
     condition = statement["node"]["where_clause"]
-    _check(condition, {name.lower(): name for name in columns}, depth=1)
+    _check(condition, {name.lower(): name for name in columns}, 1, windows)
     canonical = _written(statement)
+    if windows:
+        canonical = canonical.replace(_EPISODE_WRITTEN, " OVER episode")
     # DuckDB's writing is trusted no further than it reads back as the same tree.
-    if _without_locations(_statement(canonical)["node"]["where_clause"]) != _without_locations(condition):
+    if _without_locations(_statement(canonical, windows)["node"]["where_clause"]) != _without_locations(condition):
         raise InvalidPredicate(f"{_short(text)} can't be written down without changing it. Put it simpler.")
     return canonical
+
+
+def hindsight_columns(canonical: str) -> frozenset[str]:
+    """The columns that a text of :func:`parse_expression` reads at the step itself or after it.
+
+    ``lag`` only looks back; everything else may read what an agent knows only once it has acted.
+    """
+    found: set[str] = set()
+
+    def visit(node: _Node) -> None:
+        if node["class"] == "COLUMN_REF":
+            found.add(node["column_names"][-1])
+        if node["class"] == "WINDOW":
+            if node["function_name"] == "row_number" or _looks_back(node):
+                return
+            for argument in node.get("arguments", []):  # not what it is ordered by
+                visit(argument["expression"])
+            return
+        for child in _children(node):
+            visit(child)
+
+    visit(_statement(canonical, windows=True)["node"]["where_clause"])
+    return frozenset(found)
+
+
+def looks_ahead(canonical: str) -> bool:
+    """Whether a text of :func:`parse_expression` reads steps that come later in the episode."""
+    nodes = _descendants(_statement(canonical, windows=True)["node"]["where_clause"])
+    return any(node["class"] == "WINDOW" and _may_look_ahead(node) for node in nodes)
+
+
+def _may_look_ahead(window: _Node) -> bool:
+    over_whole_episode = not window.get("orders")
+    return over_whole_episode or window["function_name"] == "lead" or _is_lag_of_another_kind(window)
+
+
+def _is_lag_of_another_kind(window: _Node) -> bool:
+    """``lag(t, -1)`` is ``lead(t)``."""
+    return window["function_name"] == "lag" and not _looks_back(window)
+
+
+def _looks_back(window: _Node) -> bool:
+    """Whether it is ``lag`` by a constant number of steps, in the order of t."""
+    if window["function_name"] != "lag" or not window.get("orders"):
+        return False
+    offset = [argument["expression"] for argument in window["arguments"]][1:2]
+    text = offset[0].get("literal", {}).get("text", "") if offset else "1"
+    return text.isdecimal() and int(text) > 0
 
 
 def predicate_columns(canonical: str) -> frozenset[str]:
@@ -113,10 +192,10 @@ def condition_of(sql: str) -> str | None:
         return None
 
 
-def _statement(text: str) -> _Node:
+def _statement(text: str, windows: bool = False) -> _Node:
     """The one statement that the text makes of ``SELECT 1 FROM steps WHERE``, all but the condition as expected."""
     _check_text(text)
-    tree = _tree(f"{_BEFORE}\n{text}")
+    tree = _tree(f"{_BEFORE}\n{text}{_EPISODE if windows else ''}")
     if tree["error"]:
         raise InvalidPredicate(f"The condition doesn't parse: {tree['error_message']}, in {_short(text)}.")
     statements: list[_Node] = tree["statements"]
@@ -141,14 +220,15 @@ def _check_text(text: str) -> None:
         raise InvalidPredicate(f"The condition has more than {MAX_PARENTHESES} parentheses. Put it simpler.")
 
 
-def _check(node: _Node, columns: dict[str, str], depth: int) -> None:
+def _check(node: _Node, columns: dict[str, str], depth: int, windows: bool = False) -> None:
     """Refuse a node that isn't on the lists, and write its column names as the table has them."""
     if depth > MAX_DEPTH:
         raise InvalidPredicate(f"The condition is nested more than {MAX_DEPTH} levels deep. Put it simpler.")
     kind = node["class"]
-    if kind not in _FIELDS:
+    fields = _WINDOW_FIELDS if windows and kind == "WINDOW" else _FIELDS.get(kind)
+    if fields is None:
         _refuse(_REFUSED.get(kind, str(kind)))
-    strange = node.keys() - _FIELDS[kind] - _EVERYWHERE
+    strange = node.keys() - fields - _EVERYWHERE
     if strange:
         _refuse(f"{' and '.join(sorted(strange))} in {_name(node)}")
     check = _CHECKS.get(kind)
@@ -157,7 +237,7 @@ def _check(node: _Node, columns: dict[str, str], depth: int) -> None:
     if kind == "COLUMN_REF":
         node["column_names"] = [_column(node["column_names"], columns)]
     for child in _children(node):
-        _check(child, columns, depth + 1)
+        _check(child, columns, depth + 1, windows)
 
 
 def _column(path: list[str], columns: dict[str, str]) -> str:
@@ -201,6 +281,29 @@ def _check_function(node: _Node) -> None:
         node.pop("is_operator", None)  # LIKE ... ESCAPE is written, and so read again, as the function like_escape
 
 
+def _check_window(node: _Node) -> None:
+    """One of the functions, over the episode in the order of t, or over the whole episode."""
+    name = node["function_name"]
+    if name not in WINDOW_FUNCTIONS or node["qualified_name"] != {"path": [name]}:
+        _refuse(f"{name} OVER ...; with OVER go {', '.join(sorted(WINDOW_FUNCTIONS))}")
+    if any(argument.keys() != {"expression"} for argument in node.get("arguments", [])):
+        _refuse(f"named arguments of {name}")
+    frame = _without_locations({part: node.get(part) for part in ("partitions", "orders", "start", "end")})
+    if frame not in _episode_windows():
+        _refuse(f"{name} OVER another window; write OVER episode, or OVER (PARTITION BY episode_id)")
+
+
+@cache
+def _episode_windows() -> tuple[_Node, ...]:
+    """What may stand after OVER, as the parser gives it."""
+    nodes = [
+        _tree(f"{_BEFORE} lag(t) OVER {window}")["statements"][0]["node"]["where_clause"]
+        for window in ("(PARTITION BY episode_id ORDER BY t)", "(PARTITION BY episode_id)")
+    ]
+    parts = ("partitions", "orders", "start", "end")
+    return tuple(_without_locations({part: node.get(part) for part in parts}) for node in nodes)
+
+
 def _check_arrow(node: _Node) -> None:
     """The parser can't tell ``state -> 'memory'`` from a lambda; a constant on its right makes it the former."""
     if node["syntax_type"] != "SINGLE_ARROW" or node["expr"]["class"] != "CONSTANT":
@@ -213,6 +316,7 @@ _CHECKS = {
     "TYPE": _check_type,
     "FUNCTION": _check_function,
     "LAMBDA": _check_arrow,
+    "WINDOW": _check_window,
 }
 
 

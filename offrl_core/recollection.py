@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import duckdb
 
-from .behavior import Behavior, WorldSource, named_behavior
+from .behavior import WorldSource, named_behavior
 from .coverage_edits import CoverageEdit, DropAction, cannot_compute
 from .errors import InvalidEdit
 from .log import Log, recollected
-from .worlds import make_world
+from .worlds import WORLDS, make_world
 
 
 def collected_again(log: Log, edits: Sequence[CoverageEdit]) -> Log:
@@ -36,9 +36,11 @@ def _collected_without(log: Log, source: WorldSource, edit: DropAction) -> Log:
             f"To collect again without {edit.action}, the condition may only name the task, not "
             f"{', '.join(sorted(edit.columns - {'task'}))}: an agent can't avoid what it doesn't see."
         )
+    if edit.where and not WORLDS[source.world].tasks:
+        raise InvalidEdit(f"{world.name} has no tasks, so an agent can't leave {edit.action} out on some of them.")
     tasks = _tasks_where(log, edit.where) if edit.where else ("*",)
-    behavior: Behavior = source.behavior.without(edit.action, tasks)
-    new_source = replace(source, behavior=behavior, behavior_name=named_behavior(behavior)[0])
+    behavior = source.behavior.without(edit.action, tasks)
+    new_source = replace(source, behavior=behavior, behavior_name=named_behavior(behavior, source.world)[0])
     new_log = recollected(new_source, name=f"{log.name}, collected again without {edit.action}")
     still = new_log.rows(
         "SELECT count(*) FROM steps WHERE action = ? AND (? OR list_contains(?, task))",

@@ -8,7 +8,8 @@ from typing import Any
 from .algorithms import algorithm_spec
 from .coverage_edits import edits_to_link
 from .dataset import Dataset
-from .interfaces import Progress, TrainedModel, Training
+from .history import History
+from .interfaces import TrainedModel, Training
 from .params import config_values, make_config
 from .schema import SCHEMA_VERSION, canonical_json, short_hash
 
@@ -27,7 +28,7 @@ def start_training(dataset: Dataset, algorithm: str, *, seed: int = 0, **paramet
 
 def _named(training: Training, algorithm: str, config: Any, seed: int) -> Training:
     """Pass progress on, and add to the model what it was trained with and how it went."""
-    history: list[Progress] = []
+    history = History()
     try:
         while True:
             try:
@@ -39,7 +40,13 @@ def _named(training: Training, algorithm: str, config: Any, seed: int) -> Traini
             yield progress
     finally:
         training.close()  # a caller who stops early stops the learner too, whatever Python does with its references
-    return replace(model, algorithm=algorithm, config=config, seed=seed, history=tuple(history))
+    return named_model(model, algorithm, config, seed, history)
+
+
+def named_model(model: TrainedModel, algorithm: str, config: Any, seed: int, history: History) -> TrainedModel:
+    """A model with what it was trained with and how it went."""
+    reported = tuple(event.progress for event in history.events())
+    return replace(model, algorithm=algorithm, config=config, seed=seed, history=reported)
 
 
 def train(dataset: Dataset, algorithm: str, *, seed: int = 0, **parameters: Any) -> TrainedModel:
@@ -64,9 +71,9 @@ def train(dataset: Dataset, algorithm: str, *, seed: int = 0, **parameters: Any)
             return model
 
 
-def run_id(dataset: Dataset, algorithm: str, config: Any, seed: int) -> str:
-    """Readable name plus 8 hexadecimal digits over everything that can change the result."""
-    content = {
+def run_content(dataset: Dataset, algorithm: str, config: Any, seed: int) -> dict[str, Any]:
+    """Everything that names a run: equal contents give equal models with the same code."""
+    return {
         "log": dataset.log.fingerprint,
         "framing": dataset.framing.token,
         "edits": edits_to_link(dataset.edits),
@@ -75,4 +82,13 @@ def run_id(dataset: Dataset, algorithm: str, config: Any, seed: int) -> str:
         "seed": seed,
         "schema": SCHEMA_VERSION,
     }
-    return f"{algorithm}-{short_hash(canonical_json(content))[:8]}"
+
+
+def run_id(dataset: Dataset, algorithm: str, config: Any, seed: int) -> str:
+    """Readable name plus 16 hexadecimal digits over everything that names the run."""
+    return id_of_content(run_content(dataset, algorithm, config, seed))
+
+
+def id_of_content(content: dict[str, Any]) -> str:
+    """The id of a run from its :func:`run_content`."""
+    return f"{content['algorithm']}-{short_hash(canonical_json(content))}"

@@ -2,9 +2,8 @@
 
 import streamlit as st
 
-from offrl_core.framing import FRAMINGS
 from offrl_core.worlds import WORLDS
-from pages._ui import episode, layout, loading, navigation, report, state, work
+from pages._ui import episode, export, layout, loading, navigation, report, state, work
 
 MAX_EPISODES = 1000
 
@@ -57,21 +56,11 @@ def render_dials() -> None:
 
 
 def render_framing(now: work.Current) -> None:
-    """What counts as state, action and reward."""
+    """What counts as state, action and reward, and where to change it."""
     if now.world:
         return
-    state.set_widget("w:framing", now.framing_name)
-    st.selectbox(
-        "Framing: what counts as a state",
-        [name for name in FRAMINGS if name != "world_state"],
-        format_func=lambda name: FRAMINGS[name].title,
-        key="w:framing",
-        on_change=state.take,
-        args=("framing",),
-        width=420,
-        help="Turns the trace into a decision process. " + FRAMINGS[now.framing_name].sentence,
-    )
-    st.caption(FRAMINGS[now.framing_name].sentence)
+    st.caption(f"**Framing**: {layout.plain(now.framing.sentence, 500)}", help=layout.tip("framing"))
+    st.page_link("pages/framing.py", label="Change the framing", icon=":material/filter_center_focus:")
 
 
 def render_episodes(now: work.Current) -> None:
@@ -106,6 +95,7 @@ with st.expander(
 now = work.current()
 st.markdown(f"#### {layout.plain(now.log.name)}")
 report.render_report(now)
+export.render_export(now)
 if now.dataset is not None:
     render_framing(now)
     render_episodes(now)

@@ -48,6 +48,7 @@ def tiny_worlds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The tiny worlds stand in the registry while a test runs."""
     for name, spec in TINY_WORLDS.items():
         monkeypatch.setitem(WORLDS, name, spec)
+    world_model.cache_clear()  # one of them bears the name of a real world
     yield
     world_model.cache_clear()
 

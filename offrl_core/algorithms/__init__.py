@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from ..errors import UnknownName
 from ..interfaces import AlgorithmSpec
-from . import behavior_cloning, cql, fqi, fqi_sampled, fqi_support
+from . import (
+    awr,
+    bcq,
+    bear,
+    behavior_cloning,
+    cql,
+    filtered_bc,
+    fqi,
+    fqi_sampled,
+    fqi_support,
+    iql,
+    kl_regularized,
+    mopo,
+    morel,
+    pessimistic_vi,
+    return_conditioned,
+    spibb,
+)
 
 ALGORITHMS: dict[str, AlgorithmSpec] = {
     "bc": behavior_cloning.SPEC,
     "fqi": fqi.SPEC,
     "fqi_support": fqi_support.SPEC,
     "cql": cql.SPEC,
+    "bcq": bcq.SPEC,
+    "bear": bear.SPEC,
+    "iql": iql.SPEC,
+    "awr": awr.SPEC,
+    "kl_regularized": kl_regularized.SPEC,
+    "spibb": spibb.SPEC,
+    "pessimistic_vi": pessimistic_vi.SPEC,
+    "mopo": mopo.SPEC,
+    "morel": morel.SPEC,
+    "filtered_bc": filtered_bc.SPEC,
+    "return_conditioned": return_conditioned.SPEC,
     "fqi_sampled": fqi_sampled.SPEC,
 }
 

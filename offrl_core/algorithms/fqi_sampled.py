@@ -10,7 +10,9 @@ Differs: 1. replays a fixed log instead of acting. 2. The maximum runs over vali
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +53,9 @@ class FqiSampledConfig:
     )
 
 
-def train(dataset: Dataset, config: FqiSampledConfig, *, seed: int) -> Training:
+def train(
+    dataset: Dataset, config: FqiSampledConfig, *, seed: int, resume_from: Mapping[str, Any] | None = None
+) -> Training:
     """Replay the rows; plain Python lists, because one update at a time is what the procedure is."""
     del seed  # the order of the log is fixed
     require_rewards(dataset, "Row-by-row FQI")
@@ -68,10 +72,13 @@ def train(dataset: Dataset, config: FqiSampledConfig, *, seed: int) -> Training:
     )
     valid_actions = [np.flatnonzero(mask).tolist() for mask in dataset.valid_mask]
     q_table = [[config.default_value] * dataset.n_actions for _ in dataset.states]
+    n_sweeps_done, n_rows_done, largest = 0, 0, 0.0
+    if resume_from:
+        q_table = resume_from["q_values"].tolist()
+        n_sweeps_done, n_rows_done, largest = (resume_from[name] for name in ("sweeps", "rows", "largest_error"))
     rate, discount = config.learning_rate, dataset.discount
-    for sweep in range(1, config.n_sweeps + 1):
-        largest = 0.0
-        for i, (state, action, reward, following) in enumerate(replay, start=1):
+    for sweep in range(n_sweeps_done + 1, config.n_sweeps + 1):
+        for i, (state, action, reward, following) in enumerate(replay[n_rows_done:], start=n_rows_done + 1):
             target = reward
             if following >= 0:
                 row = q_table[following]
@@ -80,9 +87,13 @@ def train(dataset: Dataset, config: FqiSampledConfig, *, seed: int) -> Training:
             q_table[state][action] += rate * error
             largest = max(largest, abs(error))
             if i % ROWS_BETWEEN_SIGNS_OF_LIFE == 0:
-                yield Progress(step=sweep - 1, total=config.n_sweeps, metrics={"largest_error": largest})
-        frame = np.where(dataset.valid_mask, q_table, np.nan) if key_frame(sweep) else None
-        yield Progress(step=sweep, total=config.n_sweeps, metrics={"largest_error": largest}, q_values=frame)
+                now = {"q_values": np.array(q_table), "sweeps": sweep - 1, "rows": i, "largest_error": largest}
+                yield Progress(step=sweep - 1, total=config.n_sweeps, metrics={"largest_error": largest}, state=now)
+        values = np.array(q_table)
+        frame = np.where(dataset.valid_mask, values, np.nan) if key_frame(sweep) else None
+        now = {"q_values": values, "sweeps": sweep, "rows": 0, "largest_error": 0.0}
+        yield Progress(step=sweep, total=config.n_sweeps, metrics={"largest_error": largest}, q_values=frame, state=now)
+        n_rows_done, largest = 0, 0.0
     q_values = np.array(q_table)
     policy = TabularPolicy(
         states=dataset.states,
@@ -105,4 +116,5 @@ SPEC = AlgorithmSpec(
     source="Watkins & Dayan 1992, equation (1)",
     differs=("replays a fixed log in order", "the maximum runs over valid actions"),
     instant=False,
+    resumable=True,
 )

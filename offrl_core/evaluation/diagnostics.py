@@ -113,8 +113,16 @@ def promised_return(dataset: Dataset, model: TrainedModel) -> float | None:
     if model.q_values is None:
         return None
     starts = dataset.start_counts
-    values = model.q_values[np.arange(dataset.n_states), model.policy.probabilities.argmax(axis=1)]
+    values = policy_values_of(model)
     return float((starts * np.where(starts > 0, values, 0.0)).sum() / starts.sum())
+
+
+def policy_values_of(model: TrainedModel) -> FloatArray:
+    """(S,) learned value of what the policy does in each state: the mean of Q over its actions; NaN without values."""
+    probabilities = model.policy.probabilities
+    if model.q_values is None:
+        return np.full(len(probabilities), np.nan)
+    return (probabilities * np.where(probabilities > 0, model.q_values, 0.0)).sum(axis=1)
 
 
 class ValuePart(NamedTuple):
@@ -122,9 +130,9 @@ class ValuePart(NamedTuple):
 
     next_state: str | None  # None: the episode ended
     probability: float
-    next_action: str | None
+    next_action: str | None  # the one the policy takes most often
     next_action_count: int
-    next_value: float  # best learned value there, 0 after an ending
+    next_value: float  # learned value of what the policy does there, 0 after an ending
     contribution: float  # probability * discount * next_value
 
 
@@ -147,6 +155,7 @@ def value_parts(dataset: Dataset, model: TrainedModel, state: int, action: int) 
     if n == 0 or model.q_values is None:
         return ValueParts(None, ())
     here = (edges.states == state) & (edges.actions == action) & (edges.endings <= ENDED) & (edges.n_known > 0)
+    v_values = policy_values_of(model)
     parts = []
     for edge in np.flatnonzero(here):
         probability, following = edges.n_known[edge] / n, int(edges.next_states[edge])
@@ -154,7 +163,7 @@ def value_parts(dataset: Dataset, model: TrainedModel, state: int, action: int) 
             parts.append(ValuePart(None, probability, None, 0, 0.0, 0.0))
             continue
         best = int(model.policy.probabilities[following].argmax())
-        value = float(model.q_values[following, best])
+        value = float(v_values[following])
         count = int(dataset.visitation_counts[following, best])
         parts.append(
             ValuePart(
@@ -208,25 +217,31 @@ MAX_RETURNS = 5_000  # rows followed to their episode's end for the mean return;
 def evidence(dataset: Dataset, state_key: str, action: str) -> Evidence:
     """Rows, episodes and returns of a pair, and the SQL that finds them."""
     tables, discount = dataset.framing.token, dataset.discount
-    kept = f"SELECT row FROM ({dataset.relation})"
     pair = [state_key, action]
-    here = f"SELECT * FROM framed_steps_{tables} WHERE state_key = ? AND action_name = ? AND row IN ({kept})"
+    here = (
+        f"SELECT * FROM ({dataset.relation}) WHERE s = (SELECT s FROM states_{tables} WHERE state_key = ?) "
+        f"AND a = (SELECT a FROM actions_{tables} WHERE action_name = ?)"
+    )
     n_rows, n_episodes, mean_reward = dataset.log.rows(
-        f"SELECT count(*), count(DISTINCT episode_id), avg(framed_reward) FROM ({here})", pair
+        f"SELECT count(*), count(DISTINCT episode), avg(framed_reward) FROM ({here})", pair
     )[0]
     mean_return, n_returns = dataset.log.rows(
-        f"""WITH here AS (SELECT row, episode_id, t FROM ({here}) ORDER BY row LIMIT {MAX_RETURNS}),
+        f"""WITH here AS (SELECT row, episode, t FROM ({here}) ORDER BY row LIMIT {MAX_RETURNS}),
             returns AS (
                 SELECT here.row, count(*) = count(later.framed_reward) AS known,
                        sum(later.framed_reward * pow({discount!r}, later.t::BIGINT - here.t)) AS discounted_return
-                FROM here JOIN framed_{tables} AS later ON later.episode_id = here.episode_id AND later.t >= here.t
+                FROM here JOIN framed_{tables} AS later ON later.episode = here.episode AND later.t >= here.t
                 GROUP BY here.row)
             SELECT avg(discounted_return), count(*) FROM returns WHERE known""",
         pair,
     )[0]
-    rows_sql = f"SELECT * FROM ({here}) ORDER BY row LIMIT {EVIDENCE_ROWS}"
+    shown = dataset.log.rows(f"SELECT row FROM ({here}) ORDER BY row LIMIT {EVIDENCE_ROWS}", pair)
+    # Numbers and their range, not a subquery: only these rows are then read, of both tables behind the view.
+    numbers = [row for (row,) in shown] or [-1]
+    which = f"row BETWEEN {numbers[0]} AND {numbers[-1]} AND row IN ({', '.join(map(str, numbers))})"
+    rows_sql = f"SELECT * EXCLUDE (episode) FROM framed_steps_{tables} WHERE {which} ORDER BY row"
     return Evidence(
-        n_rows, n_episodes, mean_reward, mean_return, n_returns, dataset.log.frame(rows_sql, pair), shown_sql(pair)
+        n_rows, n_episodes, mean_reward, mean_return, n_returns, dataset.log.frame(rows_sql), shown_sql(pair)
     )
 
 

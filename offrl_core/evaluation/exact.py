@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray, IntArray
+from ..behavior import behavior_policy
+from ..behavior_policies import AnyBehavior
 from ..errors import NotPossible
 from ..mdp import Successors, TabularMDP, discounted_sums, policy_chain, policy_values, value_iteration
 from ..policies import TabularPolicy, uniform_policy
-from ..worlds import World, make_world, reachable_states
+from ..worlds import WORLDS, World, make_world, reachable_states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,7 @@ class Truth:
         world, deployment: where.
         success_rate: probability that an episode solves its task.
         mean_return: expected discounted return from the start, reward units.
-        by_task: the same, task by task.
+        by_task: the same, task by task; empty in a world without tasks.
         unseen_state_rate: probability that an episode meets a state key the policy was never trained on.
     """
 
@@ -153,7 +155,7 @@ def evaluate(policy: TabularPolicy, world: str, deployment: str = "works", disco
     returns = policy_values(model.mdp, probabilities, discount)
     solved = policy_values(model.mdp, probabilities, 1.0, rewards=model.successes)
     by_task = {}
-    for task in dict.fromkeys(model.tasks[model.starts > 0].tolist()):
+    for task in WORLDS[world].tasks:
         share = model.starts * (model.tasks == task)
         share = share / share.sum()
         by_task[task] = TaskTruth(success_rate=float(share @ solved), mean_return=float(share @ returns))
@@ -165,6 +167,38 @@ def evaluate(policy: TabularPolicy, world: str, deployment: str = "works", disco
         mean_return=float(model.starts @ returns),
         by_task=by_task,
         unseen_state_rate=model.event_probability(probabilities, np.broadcast_to(unseen, probabilities.shape)),
+    )
+
+
+def behavior_truth(
+    behavior: AnyBehavior, world: str, deployment: str = "works", discount: float | None = None
+) -> Truth:
+    """Exact worth of the agent or the agents that write a log: the mean over the agents, by their shares.
+
+    Args:
+        behavior: of a world's log, ``log.source.behavior``.
+        world: name in :data:`offrl_core.worlds.WORLDS`.
+        deployment: which hidden truth.
+        discount: γ; the world's own by default.
+    """
+    arena = make_world(world, deployment)
+    truths = [
+        (part.share, evaluate(behavior_policy(arena, part.behavior), world, deployment, discount))
+        for part in behavior.parts("")
+    ]
+    return Truth(
+        world=world,
+        deployment=deployment,
+        success_rate=sum(share * truth.success_rate for share, truth in truths),
+        mean_return=sum(share * truth.mean_return for share, truth in truths),
+        by_task={
+            task: TaskTruth(
+                success_rate=sum(share * truth.by_task[task].success_rate for share, truth in truths),
+                mean_return=sum(share * truth.by_task[task].mean_return for share, truth in truths),
+            )
+            for task in truths[0][1].by_task
+        },
+        unseen_state_rate=0.0,
     )
 
 

@@ -111,7 +111,9 @@ def make_q_maps(
     layout = house_layout(height=figure_height(len(states)))
     layout |= {"margin": layout["margin"] | {"t": 56}, "annotations": []}
     layout["yaxis"] |= _state_axis(states)
-    bound = _bound([learned] if true is None else [learned, true])
+    everything = [learned] if true is None else [learned, true]
+    # A learner may punish what it never saw by far more than anything else is worth; that must not bleach the rest.
+    bound = min(_bound(everything), 3 * _bound([values[supported] for values in everything]))
     traces: list[dict[str, Any]] = []
     gap = 0.02
     width = (1 - gap * (len(panels) - 1)) / len(panels)

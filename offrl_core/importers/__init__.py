@@ -44,6 +44,7 @@ from offrl_core.importers import (
 )
 from offrl_core.importers.containers import Limits, plain_files
 from offrl_core.importers.engine import Imported, read_files
+from offrl_core.importers.raw_text import FileText
 from offrl_core.importers.recognition import ImporterSpec, Source
 from offrl_core.importers.records import Progress
 from offrl_core.importers.report import ImportReport, Problem
@@ -68,6 +69,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
         read=trace_schema.read,
         example=trace_schema.EXAMPLE,
         example_name="trace_schema_example.jsonl",
+        by_columns=True,
     ),
     "openai_chat": ImporterSpec(
         name="openai_chat",
@@ -305,7 +307,7 @@ def read_source(
 
 
 def read_sources(
-    files: Sequence[tuple[str, bytes]],
+    files: Sequence[tuple[str, bytes | FileText]],
     *,
     format: str | None = None,
     mapping: StepMapping | None = None,
@@ -316,7 +318,7 @@ def read_sources(
     A file that can't be read becomes a problem of the report, as long as another one can.
 
     Args:
-        files: name and content of each; the format is never concluded from the name.
+        files: name and content of each, in memory or on the disk; the format is never concluded from the name.
         format: a key of ``IMPORTERS``, to override the recognition.
         mapping: which field means what; the files are then read as step tables.
         progress: called with the fraction done, 0 to 1, from the calling thread.

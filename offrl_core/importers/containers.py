@@ -82,6 +82,12 @@ def plain_files(name: str, data: bytes, report: ImportReport, limits: Limits, de
     return open_it(name, data, report, limits, depth + 1)
 
 
+def is_plain(head: bytes) -> bool:
+    """Whether a file that begins so is neither packed nor of a kind that is refused."""
+    refused = any(head.startswith(magic) for magic, _ in _REFUSED) or head[257:262] == _TAR
+    return not refused and _opener(head) is None
+
+
 def too_large(name: str) -> str:
     """The sentence for a file that expands beyond the limit."""
     return f"{name} expands to more than {MAX_EXPANDED_BYTES // 2**20} MiB. Split it, or take a sample."

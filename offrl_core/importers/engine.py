@@ -7,34 +7,41 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Any
 
 import pyarrow as pa
 
 from offrl_core.errors import TraceFormatError
-from offrl_core.importers.containers import Limits, part_sentence, plain_files
-from offrl_core.importers.fields import Gathered, unused_id
+from offrl_core.importers.containers import Limits, is_plain, part_sentence, plain_files
+from offrl_core.importers.fields import unused_id
+from offrl_core.importers.raw_text import FileText, RawRecords
 from offrl_core.importers.recognition import ImporterSpec, Source, adopt, reasons, recognise
 from offrl_core.importers.records import Progress
 from offrl_core.importers.report import ImportReport
-from offrl_core.schema import RECORDS_ARROW_SCHEMA, steps_table, storable_text
+from offrl_core.importers.step_parts import StepParts, Steps, in_order
+from offrl_core.schema import steps_table
 
 # Records looked at to recognise files are kept up to this many bytes of files, and read again beyond it.
 _KEPT_BYTES = 2**26
-_RECORDS_AT_A_TIME = 256
+_HEAD = 2**12  # bytes that tell what is packed
+_FEW_BYTES = 2**18  # up to here, a start of DuckDB takes longer than to read record by record
 
 
 @dataclass(slots=True)
 class Imported:
     """A file that was read: steps, the raw records behind them, and the report."""
 
-    steps: pa.Table  # columns of schema.STEPS_ARROW_SCHEMA; by first appearance of the episode, then t
-    records: pa.Table  # columns of schema.RECORDS_ARROW_SCHEMA; records that gave at least one step
+    steps: Steps  # columns of schema.STEPS_ARROW_SCHEMA; by first appearance of the episode, then t
+    raw: RawRecords  # of the records that gave at least one step
     report: ImportReport
+
+    @property
+    def records(self) -> pa.Table:
+        """The raw records as a table; columns of schema.RECORDS_ARROW_SCHEMA."""
+        return self.raw.table()
 
 
 def read_files(
-    files: Sequence[tuple[str, bytes]],
+    files: Sequence[tuple[str, bytes | FileText]],
     specs: Mapping[str, ImporterSpec],
     *,
     format: str | None = None,
@@ -62,14 +69,15 @@ def read_files(
         report.at(name).lose(None, "unreadable file", part_sentence(name, error))
     report.format = ", ".join(dict.fromkeys(source.format for source in sources))
     report.why = "chosen by hand" if format else reasons(sources)
-    gathered = _read_each_format(sources, specs, report)
+    parts, raw = _read_each_format(sources, specs, report)
     _locate_problems(sources, report)
-    if not gathered.rows:
+    report.n_steps, report.n_records_read = sum(one.n for one in parts), len(raw)
+    if not report.n_steps:
         raise _nothing_read(report)
-    imported = _tables(gathered, report)
+    steps, report.n_episodes = in_order(parts)
     if progress:
         progress(1.0)
-    return imported
+    return Imported(steps, raw, report)
 
 
 # -- files ---------------------------------------------------------------------------------------------------
@@ -96,7 +104,7 @@ def _show_progress(sources: Sequence[Source], progress: Progress | None) -> None
 
 
 def _open(
-    files: Sequence[tuple[str, bytes]], report: ImportReport, failures: list[tuple[str, TraceFormatError]]
+    files: Sequence[tuple[str, bytes | FileText]], report: ImportReport, failures: list[tuple[str, TraceFormatError]]
 ) -> list[Source]:
     """The plain files in an upload, each with a name of its own."""
     limits = Limits()
@@ -104,7 +112,9 @@ def _open(
     used: Counter[str] = Counter()
     for name, data in files:
         try:
-            found = plain_files(name, data, report, limits)
+            if isinstance(data, FileText) and not is_plain(data.read(0, _HEAD)):
+                data = data.read(0, data.size)
+            found = [(name, data)] if isinstance(data, FileText) else plain_files(name, data, report, limits)
         except TraceFormatError as error:
             failures.append((name, error))
             continue
@@ -163,36 +173,45 @@ def _with_report(error: TraceFormatError, report: ImportReport) -> TraceFormatEr
     return error
 
 
-def _read_each_format(sources: Sequence[Source], specs: Mapping[str, ImporterSpec], report: ImportReport) -> Gathered:
-    """Read the files format by format, and put the steps together; an episode keeps an id of its own."""
-    everything = Gathered()
+def _read_each_format(
+    sources: Sequence[Source], specs: Mapping[str, ImporterSpec], report: ImportReport
+) -> tuple[list[StepParts], RawRecords]:
+    """Read the files format by format; an episode keeps an id of its own."""
+    everything: list[StepParts] = []
+    raw = RawRecords()
     taken: set[str] = set()
     formats = dict.fromkeys(source.format for source in sources)
     for key in formats:
         same = [source for source in sources if source.format == key]
-        records = chain.from_iterable(source.records(report) for source in same)
         n_notes = len(report.notes)
-        gathered = specs[key].read(records, report)
+        parts, texts = _read_format(specs[key], same, report)
         if len(formats) > 1:  # "this log has no rewards" is then true of some files only
             report.notes[n_notes:] = [f"{specs[key].title}: {note}" for note in report.notes[n_notes:]]
-        _rename_taken(gathered, taken, report)
-        taken |= {row["episode_id"] for row in gathered.rows}
-        everything.rows += gathered.rows
-        everything.raw |= gathered.raw
-    return everything
+        _rename_taken(parts, taken, report)
+        taken |= parts.ids.keys()
+        everything.append(parts)
+        raw.extend(texts)
+    return everything, raw
 
 
-def _rename_taken(gathered: Gathered, taken: set[str], report: ImportReport) -> None:
-    """Give episodes whose id was used in a file of another format a new one, in place."""
-    ids = {row["episode_id"] for row in gathered.rows}
-    used = Counter(taken | ids)
-    renamed = {id: unused_id(id, used, report.at(report.source)) for id in sorted(ids & taken)}
-    if not renamed:
-        return
-    for row in gathered.rows:
-        row["episode_id"] = renamed.get(row["episode_id"], row["episode_id"])
-        parent = row.get("parent_episode")
-        row["parent_episode"] = renamed.get(parent, parent) if parent else None
+def _read_format(spec: ImporterSpec, sources: Sequence[Source], report: ImportReport) -> tuple[StepParts, RawRecords]:
+    if spec.by_columns and sum(source.size for source in sources) >= _FEW_BYTES:
+        from offrl_core.importers import trace_columns  # here, as DuckDB is slow to load
+
+        return trace_columns.read(sources, report)
+    gathered = spec.read(chain.from_iterable(source.records(report) for source in sources), report)
+    parts, raw = StepParts(), RawRecords()
+    parts.add(steps_table(gathered.rows))
+    raw.add_texts(gathered.raw)
+    return parts, raw
+
+
+def _rename_taken(parts: StepParts, taken: set[str], report: ImportReport) -> None:
+    """Give episodes whose id was used in a file of another format a new one."""
+    used = Counter(taken | parts.ids.keys())
+    renamed = {id: unused_id(id, used, report.at(report.source)) for id in sorted(parts.ids.keys() & taken)}
+    if renamed:
+        parts.rename(renamed)
 
 
 def _locate_problems(sources: Sequence[Source], report: ImportReport) -> None:
@@ -210,39 +229,3 @@ def _nothing_read(report: ImportReport) -> TraceFormatError:
     if report.problems:
         text += f" {n:,} problem{'s' if n != 1 else ''}, the first: {_closed(report.problems[0].sentence())}"
     return _with_report(TraceFormatError(text), report)
-
-
-def _tables(gathered: Gathered, report: ImportReport) -> Imported:
-    """Sort the rows, number them in the order of reading, build both tables and fill in the counts."""
-    rank: dict[str, int] = {}
-    for order, row in enumerate(gathered.rows):
-        row["upload_order"] = order
-        rank.setdefault(row["episode_id"], len(rank))
-    rows: list[Mapping[str, Any]] = sorted(gathered.rows, key=lambda row: (rank[row["episode_id"]], row["t"]))
-    _say_how_episodes_end(rows)
-    report.n_steps, report.n_episodes, report.n_records_read = len(rows), len(rank), len(gathered.raw)
-    return Imported(steps_table(rows), _records_table(gathered.raw), report)
-
-
-def _records_table(raw: dict[tuple[str, int], str]) -> pa.Table:
-    """The raw records as a table; they leave the mapping as they enter it, so that not all are in memory twice."""
-    keys = sorted(raw)
-    batches = []
-    for start in range(0, len(keys), _RECORDS_AT_A_TIME):
-        some = keys[start : start + _RECORDS_AT_A_TIME]
-        columns = [
-            pa.array([storable_text(source) for source, _ in some], type=pa.string()),
-            pa.array([number for _, number in some], type=pa.int64()),
-            pa.array([storable_text(raw.pop(key)) for key in some], type=pa.string()),
-        ]
-        batches.append(pa.RecordBatch.from_arrays(columns, schema=RECORDS_ARROW_SCHEMA))
-    return pa.Table.from_batches(batches, schema=RECORDS_ARROW_SCHEMA)
-
-
-def _say_how_episodes_end(rows: Sequence[Any]) -> None:
-    """Fill ``end_reason`` of each episode's last row, where its importer didn't, from what it said of the ending."""
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        if following is not None and following["episode_id"] == row["episode_id"]:
-            continue
-        implied = "terminated" if row.get("terminal") else "truncated" if row.get("timeout") else "unknown"
-        row["end_reason"] = row.get("end_reason") or implied

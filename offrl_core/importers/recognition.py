@@ -14,7 +14,8 @@ from typing import Any
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers.containers import part_sentence
 from offrl_core.importers.fields import Gathered
-from offrl_core.importers.records import Progress, Record, not_json, read_records
+from offrl_core.importers.raw_text import FileText
+from offrl_core.importers.records import PARQUET, Progress, Record, is_json_lines, not_json, read_records
 from offrl_core.importers.report import ImportReport
 from offrl_core.schema import storable_text
 
@@ -32,6 +33,7 @@ class ImporterSpec:
     ``read`` takes all records of all files, each of which names its file, and the report, which gets what can't be read.
     ``companions`` are patterns of file names: a file that no importer knows and that lies beside files of this format
     is given to ``read`` too (the reward of a run in a file of its own, say).
+    ``by_columns``: large files of this format are read by ``trace_columns`` instead, to the same end.
     """
 
     name: str
@@ -41,6 +43,7 @@ class ImporterSpec:
     example: bytes
     example_name: str
     companions: tuple[str, ...] = ()
+    by_columns: bool = False
 
 
 class Source:
@@ -55,13 +58,13 @@ class Source:
         tick: called with the fraction of the file that was read.
     """
 
-    def __init__(self, name: str, data: bytes) -> None:
-        """Take the content of a file."""
-        self.name, self.size = name, len(data)
+    def __init__(self, name: str, data: bytes | FileText) -> None:
+        """Take the content of a file, or one that stays on the disk as long as its lines can be read from there."""
+        self.name, self.size = name, data.size if isinstance(data, FileText) else len(data)
         self.format = self.why = ""
         self.n_looked_at = 0
         self.tick: Progress = lambda fraction: None
-        self._data = data
+        self._data: bytes | FileText = data
         self._head: list[Record] | None = None
         self._rest: Iterator[Record] = iter(())
         self._numbers, self._offsets = array("q"), array("q")
@@ -77,8 +80,10 @@ class Source:
             TraceFormatError: no record can be read.
         """
         head: list[Record] = []
+        data = self._beginning()
+        keep = keep and data is self._data
         scratch = report if keep else ImportReport()
-        records = self._guarded(read_records(self.name, self._data, scratch, self.tick), scratch)
+        records = self._guarded(read_records(self.name, data, scratch, self.tick), scratch)
         n_characters = 0
         for record in records:
             head.append(record)
@@ -91,16 +96,60 @@ class Source:
 
     def records(self, report: ImportReport) -> Iterator[Record]:
         """All records, once."""
-        records = self._again(self._data, report) if self._head is None else chain(self._head, self._rest)
+        records = self._again(self._content(), report) if self._head is None else chain(self._head, self._rest)
         self._head, self._rest, self._data = None, iter(()), b""  # read once, so nothing keeps it in memory
         try:
             for record in records:
-                if record.offset is not None:
-                    self._numbers.append(record.number)
-                    self._offsets.append(record.offset)
+                self.note(record)
                 yield record
         except TraceFormatError as error:  # of an adopted file, which nobody could read before either
             report.at(self.name).lose(None, "unreadable file", part_sentence(self.name, error))
+
+    def as_lines(self) -> tuple[list[Record], FileText, int, int] | None:
+        """The file for who splits it into lines by itself, once and instead of ``records``; None where it is no JSON lines.
+
+        Returns:
+            The records looked at already, the content, and the byte and the number of the line to go on with.
+        """
+        text = self._data if isinstance(self._data, FileText) else FileText(self._data)
+        if not (text.is_valid() if text is self._data else is_json_lines(text.read(0, text.size))):
+            return None
+        head = self._head or []
+        self._head, self._rest, self._data = None, iter(()), b""
+        start, number = 0, 1
+        if head and head[-1].offset is not None:
+            start, number = text.next_line(head[-1].offset), head[-1].number + 1
+        for record in head:
+            self.note(record)
+        return head, text, start, number
+
+    def as_parquet(self) -> tuple[list[Record], bytes] | None:
+        """The records looked at already and the content, once and instead of ``records``; None where it is no Parquet."""
+        if isinstance(self._data, FileText) or not self._data.startswith(PARQUET):
+            return None
+        head, data = self._head or [], self._data
+        self._head, self._rest, self._data = None, iter(()), b""
+        return head, data
+
+    def _beginning(self) -> bytes:
+        """The whole content, or so much of a file on the disk as shows that it is JSON lines."""
+        if isinstance(self._data, FileText):
+            lines = self._data.read(0, _SNIFFED_CHARACTERS)
+            lines = lines[: lines.rfind(b"\n") + 1]
+            if is_json_lines(lines):
+                return lines
+        return self._content()
+
+    def _content(self) -> bytes:
+        if isinstance(self._data, FileText):
+            self._data = self._data.read(0, self._data.size)
+        return self._data
+
+    def note(self, record: Record) -> None:
+        """Remember where a record begins; they come in order."""
+        if record.offset is not None:
+            self._numbers.append(record.number)
+            self._offsets.append(record.offset)
 
     def offset_of(self, number: int) -> int | None:
         """Where a record that was read begins, in bytes; None where that isn't known."""
@@ -132,7 +181,11 @@ def recognise(name: str, values: Sequence[Any], specs: Mapping[str, ImporterSpec
     """
     if not values:
         raise TraceFormatError(f"{name} holds no record. Check that the export has finished.")
-    guesses = {key: spec.sniff(values) for key, spec in specs.items()}
+    guesses = {}
+    for key, spec in specs.items():
+        guesses[key] = spec.sniff(values)
+        if guesses[key][0] >= 1:  # no other can be surer, and of two that are equally sure the first one counts
+            break
     best = max(guesses, key=lambda key: guesses[key][0])
     confidence, why = guesses[best]
     if confidence >= _LEAST_CONFIDENCE:

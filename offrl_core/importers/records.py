@@ -11,16 +11,19 @@ import codecs
 import io
 import json
 import re
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers.report import ImportReport, Place, excerpt
 from offrl_core.importers.windows import LENIENT_DECODER, Window, parse_json, value_at
 
-__all__ = ["ARROW_FILE", "ARROW_STREAM", "Progress", "Record", "not_json", "parse_json", "read_records"]
+__all__ = ["ARROW_FILE", "ARROW_STREAM", "PARQUET", "Progress", "Record", "not_json", "parse_json", "read_records"]
 
 _LINES_LOOKED_AT = 200  # enough to tell JSON lines from a document that spans lines
 _MOST_BROKEN_VALUES = 1000  # each may cost a pass over the rest of the file
@@ -29,7 +32,7 @@ _PART = 2**20  # bytes decoded at a time
 _DEEPEST_INDENT = 200
 
 ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
-_HDF5, _PARQUET = b"\x89HDF\r\n\x1a\n", b"PAR1"
+_HDF5, PARQUET = b"\x89HDF\r\n\x1a\n", b"PAR1"
 _MARK = b"\xef\xbb\xbf"  # byte order mark in UTF-8; also inside, where files were put one behind the other
 _NOTHING = re.compile(rb"[\s\x00\xef\xbb\xbf]*")
 _FIRST_SIGN = re.compile(rb"[\s\x00\xef\xbb\xbf]*([{\[]?)")
@@ -75,7 +78,7 @@ def read_records(
         from offrl_core.importers.array_stores import hdf5_episodes  # h5py is slow to load and seldom needed
 
         return hdf5_episodes(name, data, report, tick)
-    if data.startswith(_PARQUET):
+    if data.startswith(PARQUET):
         from offrl_core.importers.tables import parquet_rows  # here and below, as they need Record from here
 
         return parquet_rows(name, data, report, tick)
@@ -97,6 +100,14 @@ def read_records(
     if start is not None:
         return _values(name, data, start, report, tick)
     return _other_text(name, data, report, tick)
+
+
+def is_json_lines(data: bytes) -> bool:
+    """Whether a file is JSON lines in UTF-8 as it stands: then its lines can also be read without ``read_records``."""
+    encoding = json.detect_encoding(data).removesuffix("-sig")
+    if data.startswith((_HDF5, PARQUET, ARROW_FILE, ARROW_STREAM)) or encoding != "utf-8":
+        return False
+    return not _is_blank(data[:_PART]) and not _is_binary(data) and _is_valid(data) and _looks_like_lines(data)
 
 
 def not_json(name: str, text: str) -> str:
@@ -121,11 +132,10 @@ def as_utf8(name: str, data: bytes, report: ImportReport) -> bytes:
 
 def _is_valid(data: bytes) -> bool:
     """Whether bytes are UTF-8 throughout."""
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    offsets = pa.py_buffer(struct.pack("=qq", 0, len(data)))
     try:
-        for start in range(0, len(data), _PART):
-            decoder.decode(data[start : start + _PART], final=start + _PART >= len(data))
-    except UnicodeDecodeError:
+        pa.LargeStringArray.from_buffers(1, offsets, pa.py_buffer(data)).validate(full=True)
+    except pa.ArrowInvalid:
         return False
     return True
 
@@ -169,7 +179,7 @@ def _begins_like_json(data: bytes) -> bool:
 # -- JSON lines ----------------------------------------------------------------------------------------------
 
 
-def _split_lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def split_lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Lines that aren't blank: (number, offset, bytes); only LF ends one, as U+2028 may be in a string."""
     start = number = 0
     while start < len(data):
@@ -186,10 +196,10 @@ def _split_lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 def _looks_like_lines(data: bytes) -> bool:
     """Whether each line is a value: the first one is, or most of the first ones are."""
-    if sum(1 for _ in islice(_split_lines(data), 2)) < 2:
+    if sum(1 for _ in islice(split_lines(data), 2)) < 2:
         return False  # one long line is a document, and parsing it only to find that out would take long
     good = []
-    for _, _, line in islice(_split_lines(data), _LINES_LOOKED_AT):
+    for _, _, line in islice(split_lines(data), _LINES_LOOKED_AT):
         good.append(line[:1] in (b"{", b"[") and _parses(line.decode()))
         if good[0]:
             return True
@@ -202,21 +212,27 @@ def _parses(text: str) -> bool:
 
 def _lines(name: str, data: bytes, report: ImportReport, tick: Progress) -> Iterator[Record]:
     """JSON lines: a line that is not JSON costs that line only."""
-    for number, offset, line in _split_lines(data):
+    for number, offset, line in split_lines(data):
         report.n_records += 1
         if not report.n_records % _PROGRESS_EVERY:
             tick(offset / len(data))
-        text = line.decode()
-        value, reason = parse_json(text)
-        if reason:
-            value, end, _ = value_at(text, 0, LENIENT_DECODER)
-            place = report.at(name, number, offset)
-            if end != len(text):
-                message = f"this line can't be read as JSON ({reason}), so it was set aside"
-                place.lose(None, "not JSON", message, text)
-                continue
-            _mend_control_characters(place)
-        yield Record(number, value, text, name, offset)
+        if record := line_record(name, number, offset, line, report):
+            yield record
+
+
+def line_record(name: str, number: int, offset: int, line: bytes, report: ImportReport) -> Record | None:
+    """One line as a record; None, and a problem, where it isn't JSON."""
+    text = line.decode()
+    value, reason = parse_json(text)
+    if reason:
+        value, end, _ = value_at(text, 0, LENIENT_DECODER)
+        place = report.at(name, number, offset)
+        if end != len(text):
+            message = f"this line can't be read as JSON ({reason}), so it was set aside"
+            place.lose(None, "not JSON", message, text)
+            return None
+        _mend_control_characters(place)
+    return Record(number, value, text, name, offset)
 
 
 def _mend_control_characters(place: Place) -> None:

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from offrl_core.importers.endings import close_episodes
+from offrl_core.importers.endings import columns_of, repeated, report_disorder, settle_endings, write_endings
 from offrl_core.importers.fields import Gathered, Row, finite_number, read_arguments, tool_names, whole_number
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
@@ -41,9 +41,9 @@ EXAMPLE = b"""\
 """
 
 _SIGNS = ("episode_id", "t", "action")
-_PROVENANCE = ("source_file", "record", "upload_order")  # set anew by each import
-_IN_METADATA = ("behavior_policy", "temperature", "latency_ms", "cost_usd", "safety_flags")
-_IN_ACTION = {
+PROVENANCE = ("source_file", "record", "upload_order")  # set anew by each import
+IN_METADATA = ("behavior_policy", "temperature", "latency_ms", "cost_usd", "safety_flags")
+IN_ACTION = {
     "name": "action",
     "type": "action_type",
     "tool": "tool",
@@ -53,8 +53,8 @@ _IN_ACTION = {
     "decision_id": "decision_id",
     "call_index": "call_index",
 }
-_IN_OBSERVATION = {"tool_result": "tool_result", "error": "error"}
-_STATUSES = (
+IN_OBSERVATION = {"tool_result": "tool_result", "error": "error"}
+STATUSES = (
     "object",
     "json_string",
     "double_encoded",
@@ -66,9 +66,9 @@ _STATUSES = (
 )
 _SQL_TYPES = {column.name: column.sql_type for column in COLUMNS}
 # Read by rules of their own; everything else is read by its SQL type.
-_OWN_RULES = {"episode_id", "t", "action", "arguments", "arguments_hash", "error", "metadata", *_PROVENANCE}
-_BY_TYPE = frozenset(_SQL_TYPES) - _OWN_RULES
-_AT_TOP = frozenset(_SQL_TYPES) | {"observation", "done"}
+_OWN_RULES = {"episode_id", "t", "action", "arguments", "arguments_hash", "error", "metadata", *PROVENANCE}
+BY_TYPE = frozenset(_SQL_TYPES) - _OWN_RULES
+AT_TOP = frozenset(_SQL_TYPES) | {"observation", "done"}
 # SQL type -> how to read it (None: it isn't one) and what to call it.
 _CONVERSIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "BOOLEAN": (lambda value: value if isinstance(value, bool) else None, "true or false"),
@@ -78,22 +78,13 @@ _CONVERSIONS: dict[str, tuple[Callable[[Any], Any], str]] = {
 }
 
 
-class _Unusable(Exception):
-    """A record can't be a step: the field, a short kind and a sentence."""
+class Unusable(Exception):
+    """A record can't be a step, or not be read as a column: the field, a short kind and a sentence."""
 
     def __init__(self, field: str | None, kind: str, message: str) -> None:
         """Keep the three parts for the report."""
         super().__init__(message)
         self.field, self.kind, self.message = field, kind, message
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What is known about the steps read so far, to judge the next one and the whole file."""
-
-    steps: set[tuple[str, int]] = field(default_factory=set)
-    last_t: dict[str, int] = field(default_factory=dict)
-    out_of_order: int = 0
 
 
 # -- recognising ---------------------------------------------------------------------------------------------
@@ -123,60 +114,68 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
         report: gets the problems, and notes on what was concluded about endings.
     """
     gathered = Gathered()
-    seen = _Seen()
     for record in records:
-        place = report.at(record.source, record.number)
-        try:
-            row = _row(record, place)
-            _check_place(row, seen)
-        except (_Unusable, RecursionError) as error:
-            report.n_steps_quarantined += 1
-            if isinstance(error, RecursionError):
-                error = _Unusable(None, "nested too deep", "the record is nested too deep to be read")
-            place.lose(error.field, error.kind, error.message, record.raw)
-        else:
+        if row := read_row(record, report):
             gathered.add(record, [row])
-    close_episodes(gathered.rows, report)
-    if seen.out_of_order:
-        message = f"{seen.out_of_order:,} steps stood behind a later one of their episode; sorted by t"
-        report.at(report.source).mend("t", "steps out of order", message)
+    _settle(gathered, report)
     return gathered
 
 
-def _check_place(row: Row, seen: _Seen) -> None:
-    """Note a step's place in its episode.
+def read_row(record: Record, report: ImportReport) -> Row | None:
+    """One step, with its bare ``done``; None, and a problem, where the record can't be one."""
+    place = report.at(record.source, record.number)
+    try:
+        return _row(record, place)
+    except (Unusable, RecursionError) as error:
+        if isinstance(error, RecursionError):
+            error = Unusable(None, "nested too deep", "the record is nested too deep to be read")
+        report.n_steps_quarantined += 1
+        place.lose(error.field, error.kind, error.message, record.raw)
+        return None
 
-    Raises:
-        _Unusable: another record already holds that step.
-    """
-    episode_id, t = row["episode_id"], row["t"]
-    if (episode_id, t) in seen.steps:
-        message = f"step {t} of episode {episode_id} was already there; the first one is kept"
-        raise _Unusable("t", "duplicate step", message)
-    seen.steps.add((episode_id, t))
-    seen.out_of_order += t < seen.last_t.get(episode_id, t)
-    seen.last_t[episode_id] = t
+
+def _settle(gathered: Gathered, report: ImportReport) -> None:
+    """Set steps aside that were already there, and settle how episodes end."""
+    rows = gathered.rows
+    columns = columns_of(rows)
+    again = repeated(columns)
+    for i in again.tolist():
+        key = rows[i]["source_file"], rows[i]["record"]
+        lose_repeated(report.at(*key), report, rows[i]["episode_id"], rows[i]["t"], gathered.raw.pop(key))
+    kept = np.delete(np.arange(len(rows)), again)
+    columns = columns.at(kept)
+    gathered.rows = rows = [rows[i] for i in kept.tolist()]
+    settle_endings(columns, report, lambda i: report.at(rows[i]["source_file"], rows[i]["record"]))
+    write_endings(rows, columns)
+    report_disorder(columns, report)
+
+
+def lose_repeated(place: Place, report: ImportReport, episode_id: str, t: int, raw: str) -> None:
+    """Report a step whose episode already has one of that number."""
+    report.n_steps_quarantined += 1
+    message = f"step {t} of episode {episode_id} was already there; the first one is kept"
+    place.lose("t", "duplicate step", message, raw)
 
 
 def _row(record: Record, place: Place) -> Row:
     """One record as a row.
 
     Raises:
-        _Unusable: the record is no object, or lacks an episode, a step number or an action.
+        Unusable: the record is no object, or lacks an episode, a step number or an action.
     """
     if not isinstance(record.value, dict):
-        raise _Unusable(None, "not an object", "a step must be an object with episode_id, t and action")
+        raise Unusable(None, "not an object", "a step must be an object with episode_id, t and action")
     cells, metadata = _flatten(record.value)
     row: Row = {
-        "episode_id": _episode_id(cells.get("episode_id")),
-        "t": _step_number(cells.get("t")),
+        "episode_id": episode_id(cells.get("episode_id")),
+        "t": step_number(cells.get("t")),
         "action": _action_name(cells),
     }
     for name, value in cells.items():
-        if value is not None and name in _BY_TYPE:
-            row[name] = _cell(name, value, place)
+        if value is not None and name in BY_TYPE:
+            row[name] = cell(name, value, place)
     row |= _arguments(cells, place) | _defaults(cells, row)
-    row["error"] = _error(cells.get("error"))
+    row["error"] = error_text(cells.get("error"))
     row["metadata"] = canonical_json(metadata) if metadata else None
     row["done"] = _done(cells, place)
     return row
@@ -187,15 +186,15 @@ def _row(record: Record, place: Place) -> Row:
 
 def _flatten(record: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split a record, nested or flat, into cells by column name and what belongs into ``metadata``."""
-    cells = {name: value for name, value in record.items() if name in _AT_TOP}
-    extra = {name: value for name, value in record.items() if name not in _AT_TOP}
-    if not all(name in record for name in _PROVENANCE):  # a foreign log may call anything "record"
-        extra |= {name: cells.pop(name) for name in _PROVENANCE if name in record}
+    cells = {name: value for name, value in record.items() if name in AT_TOP}
+    extra = {name: value for name, value in record.items() if name not in AT_TOP}
+    if not all(name in record for name in PROVENANCE):  # a foreign log may call anything "record"
+        extra |= {name: cells.pop(name) for name in PROVENANCE if name in record}
     metadata = _metadata(cells, extra)
     if isinstance(cells.get("action"), dict):
-        _unpack(cells, "action", _IN_ACTION, metadata)
+        _unpack(cells, "action", IN_ACTION, metadata)
     if isinstance(cells.get("observation"), dict):
-        _unpack(cells, "observation", _IN_OBSERVATION, metadata)
+        _unpack(cells, "observation", IN_OBSERVATION, metadata)
     elif "observation" in cells:
         cells.setdefault("tool_result", cells["observation"])
     _from_state(cells)
@@ -216,7 +215,7 @@ def _metadata(cells: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
         return {}
     rest = {}
     for name, value in metadata.items():
-        if name not in _IN_METADATA:
+        if name not in IN_METADATA:
             rest[name] = value
         elif cells.get(name) is None:
             cells[name] = value
@@ -249,35 +248,39 @@ def _from_state(cells: dict[str, Any]) -> None:
 # -- cells ---------------------------------------------------------------------------------------------------
 
 
-def _episode_id(value: Any) -> str:
+def episode_id(value: Any) -> str:
     """The episode's name; a whole number will do."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if isinstance(value, str) and value.strip():
         return value
-    raise _Unusable("episode_id", "no episode_id", "every step needs an episode_id, a text that isn't empty")
+    raise Unusable("episode_id", "no episode_id", "every step needs an episode_id, a text that isn't empty")
 
 
-def _step_number(value: Any) -> int:
+def step_number(value: Any) -> int:
     """The step number; 3.0 is 3, but true and "3" are no numbers."""
     number = whole_number(value)
     if number is None:
         what = "it is missing" if value is None else "what stands here is none"
         message = f"every step needs an integer t of at most 32 bits; {what}"
-        raise _Unusable("t", "t is not an integer", message)
+        raise Unusable("t", "t is not an integer", message)
     return number
 
 
 def _action_name(cells: dict[str, Any]) -> str:
     """Name of the action: what the record calls it, else the tool, else the type."""
     for name in ("action", "tool", "action_type"):
-        value = cells.get(name)
-        if isinstance(value, int) and not isinstance(value, bool):  # classical environments number them
-            return str(value)
-        if isinstance(value, str) and value:
-            return value
+        if found := name_of_action(cells.get(name)):
+            return found
     message = "every step needs an action: a name, or an object with a tool or a type"
-    raise _Unusable("action", "no action", message)
+    raise Unusable("action", "no action", message)
+
+
+def name_of_action(value: Any) -> str | None:
+    """A value that may name an action, as text; classical environments number theirs."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return value if isinstance(value, str) and value else None
 
 
 def _defaults(cells: dict[str, Any], row: Row) -> Row:
@@ -292,7 +295,7 @@ def _defaults(cells: dict[str, Any], row: Row) -> Row:
     return implied
 
 
-def _cell(name: str, value: Any, place: Place) -> Any:
+def cell(name: str, value: Any, place: Place) -> Any:
     """A value that isn't null as its column wants it; NULL and a problem where it can't be."""
     sql_type = _SQL_TYPES[name]
     if sql_type == "VARCHAR":
@@ -332,7 +335,7 @@ def _json_cell(name: str, value: Any, place: Place) -> str:
 def _arguments(cells: dict[str, Any], place: Place) -> Row:
     """The columns of the arguments: as the record's own status says, else by looking at them."""
     value, status = cells.get("arguments"), cells.get("arguments_status")
-    known = status is None or (isinstance(status, str) and status in _STATUSES)
+    known = status is None or (isinstance(status, str) and status in STATUSES)
     if "arguments_status" in cells and known:
         text = None if value is None else _json_cell("arguments", value, place)
         return {"arguments": text, "arguments_hash": None if text is None else short_hash(text)}
@@ -344,7 +347,7 @@ def _arguments(cells: dict[str, Any], place: Place) -> Row:
     return columns | ({"arguments_raw": raw} if isinstance(raw, str) else {})
 
 
-def _error(value: Any) -> str | None:
+def error_text(value: Any) -> str | None:
     """Why the action failed; false and an empty text say that it didn't."""
     if value is None or value is False or value == "":
         return None
@@ -387,14 +390,14 @@ def write_jsonl(steps: pa.Table, path: str | Path) -> None:
 
 def _nested(row: dict[str, Any]) -> dict[str, Any]:
     """One row of the table in the nested form; nulls are written, as a missing field may be concluded."""
-    row = {name: _written(name, value) for name, value in row.items() if name not in _PROVENANCE}
+    row = {name: _written(name, value) for name, value in row.items() if name not in PROVENANCE}
     del row["arguments_hash"]
     metadata = row.pop("metadata")
     if not isinstance(metadata, dict):
         metadata = {} if metadata is None else {"extra": {"metadata": metadata}}
-    metadata |= {name: value for name in _IN_METADATA if (value := row.pop(name)) is not None}
-    action = {name: row.pop(column) for name, column in _IN_ACTION.items()}
-    observation = {name: row.pop(column) for name, column in _IN_OBSERVATION.items()}
+    metadata |= {name: value for name in IN_METADATA if (value := row.pop(name)) is not None}
+    action = {name: row.pop(column) for name, column in IN_ACTION.items()}
+    observation = {name: row.pop(column) for name, column in IN_OBSERVATION.items()}
     known = row["terminal"] is not None or row["timeout"] is not None
     done = bool(row["terminal"] or row["timeout"]) if known else None
     return row | {"action": action, "observation": observation, "done": done, "metadata": metadata}

@@ -52,19 +52,19 @@ def compare_versions(cursor: duckdb.DuckDBPyConnection, steps: str) -> tuple[Ver
     """
     found = []
     for column in VERSION_COLUMNS:
-        (n_versions, n_without), *_ = cursor.execute(
-            f"SELECT count(DISTINCT {column}), count(*) - count({column}) FROM runs"
+        (n_versions, n_named, n_without), *_ = cursor.execute(
+            f"SELECT count(DISTINCT {column}), count({column}), count(*) - count({column}) FROM runs"
         ).fetchall()
         if n_versions > 1:
-            found.append(_compare(cursor, steps, column, n_versions, n_without))
+            found.append(_compare(cursor, steps, column, n_versions, n_named, n_without))
     return tuple(found)
 
 
 def _compare(
-    cursor: duckdb.DuckDBPyConnection, steps: str, column: str, n_versions: int, n_without: int
+    cursor: duckdb.DuckDBPyConnection, steps: str, column: str, n_versions: int, n_named: int, n_without: int
 ) -> VersionDrift:
     rows = cursor.execute(
-        f"""SELECT {column}, count(*) AS n, sum(n_steps)::BIGINT, count(success), count_if(success) FROM runs
+        f"""SELECT {column}, count(*) AS n, sum(n_steps)::BIGINT, count(success), count(*) FILTER (success) FROM runs
             WHERE {column} IS NOT NULL GROUP BY {column} ORDER BY n DESC, {column} LIMIT {MAX_VERSIONS}"""
     ).fetchall()
     values = [row[0] for row in rows]
@@ -91,7 +91,7 @@ def _compare(
         n_versions=n_versions,
         n_episodes_without=n_without,
         versions=tuple(versions),
-        sentences=_sentences(column, n_versions, n_without, versions),
+        sentences=_sentences(column, n_versions, n_named, n_without, versions),
     )
 
 
@@ -138,11 +138,15 @@ def _distance(mix: Mapping[str, int], other: Mapping[str, int]) -> tuple[float |
 # -- in words ------------------------------------------------------------------------------------------------
 
 
-def _sentences(column: str, n_versions: int, n_without: int, versions: Sequence[Version]) -> tuple[str, ...]:
+def _sentences(
+    column: str, n_versions: int, n_named: int, n_without: int, versions: Sequence[Version]
+) -> tuple[str, ...]:
     name = column.replace("_", " ")
     first, *others = versions
-    if first.n_episodes == 1:
-        return (f"Each {name} has one episode: nothing can be compared between the {n_versions:,} of them.",)
+    if n_versions > n_named / 2:
+        return (
+            f"There are {n_versions:,} values of {name} in {_episodes(n_named)}: too few episodes of each to compare them.",
+        )
     sentences = [_compared(first, other) for other in others]
     if n_versions > len(versions):
         sentences.append(f"{len(versions):,} of {n_versions:,} values of {name} are shown, those with most episodes.")

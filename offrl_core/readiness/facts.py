@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import duckdb
@@ -34,6 +34,7 @@ EPISODE_COLUMNS = (
     "split",
     *VERSION_COLUMNS,
 )
+PROMPTED_COLUMNS = ("task", "prompt_version", "tool_schema_version")
 LAST_STEP_COLUMNS = ("terminal", "timeout", "end_reason")
 CALL_COLUMNS = ("arguments", "arguments_status", "arguments_hash", "tool_result")
 UNREADABLE = ("malformed", "absent", "non_object")  # arguments that don't say which value goes where
@@ -64,7 +65,7 @@ class Outcomes:
     """How episodes turned out. Returns are undiscounted sums of the framed rewards; None where none is known."""
 
     n_known: int  # episodes whose return is known under the framing
-    n_rewarded: int  # episodes with any reward in the log, whatever the framing makes of it
+    n_rewarded: int  # episodes with some reward, in the log or by the framing, whether or not it adds up to a return
     n_solved: int
     success_rate: float | None  # among the known
     return_low: float | None
@@ -72,7 +73,7 @@ class Outcomes:
     return_high: float | None
     reward_low: float | None  # of single steps, as logged
     reward_high: float | None
-    teaches_values: bool  # whether a reward that isn't 0 stands where what follows is known, or all known ones are 0
+    only_where_cut: bool  # all rewards that aren't 0 stand on steps where an episode was cut
     has_rewards: bool  # as the estimators ask
 
 
@@ -111,7 +112,7 @@ class SequenceCounts:
     length_high: int
     n_with_gaps: int  # step numbers jump
     n_one_step: int
-    n_duplicates: int  # episodes that repeat another one: same task, same actions, same arguments
+    n_duplicates: int  # episodes that repeat another one: same task, same actions, same arguments (and states as text)
     n_with_parent: int  # sub-agents and branches
 
 
@@ -150,7 +151,8 @@ class Facts:
     sequences: SequenceCounts
     propensities: Propensities
     drift: tuple[VersionDrift, ...]
-    version_counts: Mapping[str, int] = field(default_factory=dict)  # distinct values of each version column
+    version_counts: Mapping[str, int]  # distinct values of each version column
+    needless_columns: tuple[str, ...]  # columns that such a log has no use for
 
 
 def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -> Facts:
@@ -164,10 +166,10 @@ def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -
     log = dataset.log if dataset is not None else log
     with closing(log.cursor()) as cursor:
         steps = _kept_steps(cursor, dataset)
-        _make_runs(cursor, steps, dataset)
+        _make_runs(cursor, steps, framed=dataset is not None)
         counts = _step_counts(cursor, steps)
-        calls_filled, calls = _calls(cursor, steps, counts)
         runs = _record(cursor, _RUN_COUNTS)
+        calls_filled, calls = _calls(cursor, steps, counts, runs)
         return Facts(
             name=log.name,
             world=log.source.world if log.source else None,
@@ -199,37 +201,48 @@ def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -
                 cursor,
                 "SELECT " + ", ".join(f"count(DISTINCT {name}) AS {name}" for name in VERSION_COLUMNS) + " FROM runs",
             ),
+            needless_columns=_needless_columns(log, counts),
         )
+
+
+def _needless_columns(log: Log, counts: Mapping[str, Any]) -> tuple[str, ...]:
+    """A world is one version of everything; what acts in an environment has no prompt, no tool definitions, one task."""
+    if log.source:
+        return ("task", *VERSION_COLUMNS)
+    return PROMPTED_COLUMNS if counts["n_env_actions"] == counts["n_steps"] else ()
 
 
 # -- passes over the steps -----------------------------------------------------------------------------------
 
 
 def _kept_steps(cursor: duckdb.DuckDBPyConnection, dataset: Dataset | None) -> str:
-    """What to write behind FROM for the kept steps; their rows are looked up once."""
-    if dataset is None or not dataset.edits:
+    """What to write behind FROM for the kept steps. Makes a temporary table ``kept`` with their rows and outcomes."""
+    if dataset is None:
         return "steps"
-    cursor.execute(f"CREATE TEMP TABLE kept_rows AS SELECT row FROM ({dataset.relation})")
-    return "(SELECT * FROM steps WHERE row IN (SELECT row FROM kept_rows))"
+    kept = "TABLE" if dataset.edits else "VIEW"  # edits take their time, so they run once
+    cursor.execute(
+        f"CREATE TEMP {kept} kept AS SELECT row, episode_id, episode_return, success FROM ({dataset.relation})"
+    )
+    return "(SELECT * FROM steps WHERE row IN (SELECT row FROM kept))" if dataset.edits else "steps"
 
 
-def _make_runs(cursor: duckdb.DuckDBPyConnection, steps: str, dataset: Dataset | None) -> None:
+def _make_runs(cursor: duckdb.DuckDBPyConnection, steps: str, framed: bool) -> None:
     """A temporary table ``runs`` with one row per episode."""
     said = ", ".join(f"bool_or({name} IS NOT NULL) AS has_{name}" for name in ("reward", *_TOLD_BY_EPISODE))
     versions = ", ".join(f"any_value({name}) AS {name}" for name in VERSION_COLUMNS)
-    outcomes = "SELECT NULL::VARCHAR AS episode_id, NULL::DOUBLE AS episode_return, NULL::BOOLEAN AS success"
-    if dataset is not None:
-        outcomes = (
-            "SELECT episode_id, any_value(episode_return) AS episode_return, any_value(success) AS success "
-            f"FROM ({dataset.relation}) GROUP BY episode_id"
-        )
+    outcomes = (
+        "SELECT episode_id, any_value(episode_return) AS episode_return, any_value(success) AS success "
+        "FROM kept GROUP BY episode_id"
+        if framed
+        else "SELECT NULL::VARCHAR AS episode_id, NULL::DOUBLE AS episode_return, NULL::BOOLEAN AS success"
+    )
     cursor.execute(
         f"""CREATE TEMP TABLE runs AS
         SELECT * FROM (
             SELECT episode_id, any_value(task) AS task, {versions}, {said},
                    count(*) AS n_steps, max(t)::BIGINT - min(t) + 1 > count(*) AS has_gaps,
                    bool_or(parent_episode IS NOT NULL) AS has_parent,
-                   sum(hash(t, action, coalesce(arguments_hash, arguments_raw))) AS trace,
+                   sum(hash(t, state_text, action, coalesce(arguments_hash, arguments_raw))) AS trace,
                    arg_max(struct_pack(terminal, timeout, end_reason,
                                        unpaired := tool IS NOT NULL AND tool_result IS NULL AND error IS NULL), t) AS last
             FROM {steps} GROUP BY episode_id
@@ -242,13 +255,16 @@ _TOLD_BY_EPISODE = ("reward_source", "reward_components", "verifier_version", "s
 _RUN_COUNTS = f"""
     SELECT count(*) AS n_episodes, count(task) AS n_task,
         {", ".join(f"count({name}) AS n_{name}" for name in VERSION_COLUMNS)},
-        {", ".join(f"count_if(has_{name}) AS n_{name}" for name in ("reward", *_TOLD_BY_EPISODE))},
-        {", ".join(f"count(last.{name}) AS n_{name}" for name in LAST_STEP_COLUMNS)},
-        count(episode_return) AS n_known, count_if(success) AS n_solved,
+        {", ".join(f"count(*) FILTER (has_{name}) AS n_{name}" for name in ("reward", *_TOLD_BY_EPISODE))},
+        count(last.terminal) AS n_terminal, count(last.timeout) AS n_timeout,
+        count(nullif(last.end_reason, 'unknown')) AS n_end_reason,
+        count(*) FILTER (has_reward OR episode_return IS NOT NULL) AS n_rewarded,
+        count(episode_return) AS n_known, count(*) FILTER (success) AS n_solved,
         min(episode_return) AS return_low, avg(episode_return) AS return_mean, max(episode_return) AS return_high,
         min(n_steps) AS length_low, median(n_steps) AS length_median, max(n_steps) AS length_high,
-        count_if(has_gaps) AS n_with_gaps, count_if(n_steps = 1) AS n_one_step, count_if(has_parent) AS n_with_parent,
-        count_if(last.unpaired) AS n_unpaired_last
+        count(*) FILTER (has_gaps) AS n_with_gaps, count(*) FILTER (n_steps = 1) AS n_one_step,
+        count(*) FILTER (has_parent) AS n_with_parent,
+        count(*) FILTER (last.unpaired) AS n_unpaired_last
     FROM runs"""
 
 
@@ -258,10 +274,11 @@ def _step_counts(cursor: duckdb.DuckDBPyConnection, steps: str) -> dict[str, Any
         cursor,
         f"""SELECT count(*) AS n_steps, {filled},
             min(reward) FILTER (isfinite(reward)) AS reward_low, max(reward) FILTER (isfinite(reward)) AS reward_high,
-            count_if(action_logprob > 0 OR NOT isfinite(action_logprob)) AS n_impossible,
-            count_if(action_logprob = 0) AS n_certain,
-            count_if(action_logprobs IS NOT NULL AND action_logprob IS NULL) AS n_token_lists,
-            count_if(temperature = 0) AS n_cold, count_if(call_index > 0) AS n_parallel
+            count(*) FILTER (action_logprob > 0 OR NOT isfinite(action_logprob)) AS n_impossible,
+            count(*) FILTER (action_logprob = 0) AS n_certain,
+            count(*) FILTER (action_logprobs IS NOT NULL AND action_logprob IS NULL) AS n_token_lists,
+            count(*) FILTER (temperature = 0) AS n_cold, count(*) FILTER (call_index > 0) AS n_parallel,
+            count(*) FILTER (action_type = 'env_action') AS n_env_actions
         FROM {steps}""",
     )
 
@@ -269,17 +286,18 @@ def _step_counts(cursor: duckdb.DuckDBPyConnection, steps: str) -> dict[str, Any
 def _record(cursor: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
     """The one row of a query, by column."""
     row = cursor.execute(sql).fetchone()
-    assert row is not None and cursor.description is not None
+    assert row is not None
+    assert cursor.description is not None
     return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
 
 
 def _calls(
-    cursor: duckdb.DuckDBPyConnection, steps: str, counts: Mapping[str, Any]
+    cursor: duckdb.DuckDBPyConnection, steps: str, counts: Mapping[str, Any], runs: Mapping[str, Any]
 ) -> tuple[dict[str, int], CallCounts]:
     filled = ", ".join(f"count({name})" for name in CALL_COLUMNS)
     rows = cursor.execute(
         f"""SELECT tool, count(*) AS n_calls, count(error) AS n_failures,
-                count_if(tool_result IS NULL AND error IS NULL) AS n_unpaired, {filled}
+                count(*) FILTER (tool_result IS NULL AND error IS NULL) AS n_unpaired, {filled}
             FROM {steps} WHERE tool IS NOT NULL GROUP BY tool ORDER BY n_failures DESC, n_calls DESC, tool"""
     ).fetchall()
     tools = tuple(
@@ -290,12 +308,11 @@ def _calls(
         f"""SELECT arguments_status, count(*) AS n FROM {steps} WHERE tool IS NOT NULL AND arguments_status IS NOT NULL
             GROUP BY arguments_status ORDER BY n DESC, arguments_status"""
     ).fetchall()
-    last = _record(cursor, "SELECT count_if(last.unpaired) AS n FROM runs")
     calls = CallCounts(
         n_calls=sum(tool.n_calls for tool in tools),
         n_failures=sum(tool.n_failures for tool in tools),
         n_unpaired=sum(tool.n_unpaired for tool in tools),
-        n_unpaired_last=last["n"],
+        n_unpaired_last=runs["n_unpaired_last"],
         arguments_status=dict(status),
         n_unreadable_arguments=sum(n for name, n in status if name in UNREADABLE),
         n_parallel=counts["n_parallel"],
@@ -308,9 +325,10 @@ def _ends(cursor: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Episodes by how they ended; the flags speak where the log names no reason."""
     found = dict(
         cursor.execute(
-            """SELECT coalesce(CASE WHEN last.end_reason IN ('terminated', 'truncated', 'cut') THEN last.end_reason END,
-                    CASE WHEN last.terminal THEN 'terminated' WHEN last.timeout THEN 'truncated' ELSE 'unknown' END) AS reason,
-                    count(*) FROM runs GROUP BY reason"""
+            """SELECT CASE WHEN last.end_reason IN ('terminated', 'truncated', 'cut') THEN last.end_reason
+                    WHEN last.terminal THEN 'terminated' WHEN last.timeout THEN 'truncated'
+                    WHEN NOT last.terminal THEN 'cut' ELSE 'unknown' END AS reason, count(*)
+                FROM runs GROUP BY reason"""
         ).fetchall()
     )
     return {reason: found.get(reason, 0) for reason in END_REASONS}
@@ -330,7 +348,8 @@ def _coverage(dataset: Dataset) -> Coverage:
         n_pairs_seen=n_seen,
         n_pairs_once=n_once,
         n_states_with_choice=int(np.count_nonzero(np.count_nonzero(seen, axis=1) > 1)),
-        n_teaching=int(dataset.value_counts.sum()),
+        # A framing that puts the outcome at the end gives 0 elsewhere, which teaches nothing while no outcome is known.
+        n_teaching=int(dataset.value_counts.sum()) if dataset.has_rewards else 0,
         validity_known=dataset.validity_known,
         share_seen=n_seen / n_valid if n_valid else None,
         share_once=n_once / n_seen if n_seen else None,
@@ -341,7 +360,7 @@ def _outcomes(runs: Mapping[str, Any], counts: Mapping[str, Any], dataset: Datas
     n_known = runs["n_known"]
     return Outcomes(
         n_known=n_known,
-        n_rewarded=runs["n_reward"],
+        n_rewarded=runs["n_rewarded"],
         n_solved=runs["n_solved"],
         success_rate=runs["n_solved"] / n_known if n_known else None,
         return_low=runs["return_low"],
@@ -349,23 +368,21 @@ def _outcomes(runs: Mapping[str, Any], counts: Mapping[str, Any], dataset: Datas
         return_high=runs["return_high"],
         reward_low=counts["reward_low"],
         reward_high=counts["reward_high"],
-        teaches_values=dataset is not None and _teaches_values(dataset),
+        only_where_cut=dataset is not None and _only_where_cut(dataset),
         has_rewards=dataset is not None and dataset.has_rewards,
     )
 
 
-def _teaches_values(dataset: Dataset) -> bool:
+def _only_where_cut(dataset: Dataset) -> bool:
     edges = dataset.edges
-    informative = (edges.reward_sums != 0) & (edges.n_known > 0)
-    return not informative.any() or bool(informative[edges.endings != CUT].any())
+    cut = edges.endings == CUT
+    if not edges.n_known[~cut].any():
+        return bool(edges.n_known[cut].any())
+    return bool(edges.reward_sums[cut].any()) and not edges.reward_sums[~cut].any()
 
 
-def _sequences(
-    cursor: duckdb.DuckDBPyConnection, runs: Mapping[str, Any], dataset: Dataset | None
-) -> SequenceCounts:
-    distinct = _record(
-        cursor, "SELECT count(*) AS n FROM (SELECT DISTINCT task, n_steps, trace FROM runs)"
-    )
+def _sequences(cursor: duckdb.DuckDBPyConnection, runs: Mapping[str, Any], dataset: Dataset | None) -> SequenceCounts:
+    distinct = _record(cursor, "SELECT count(*) AS n FROM (SELECT DISTINCT task, n_steps, trace FROM runs)")
     return SequenceCounts(
         whole=dataset is None or dataset.whole_sequences,
         length_low=runs["length_low"],

@@ -42,7 +42,7 @@ class TaskCounts:
 def count_tasks(cursor: duckdb.DuckDBPyConnection) -> TaskCounts:
     """Count the tasks of the temporary table ``runs``."""
     columns = cursor.execute(
-        """SELECT count(*) AS episodes, count(success) AS trials, count_if(success) AS successes,
+        """SELECT count(*) AS episodes, count(success) AS trials, count(*) FILTER (success) AS successes,
                coalesce(max(episode_return) - min(episode_return), 0.0) AS spread
            FROM runs WHERE task IS NOT NULL GROUP BY task"""
     ).fetchnumpy()
@@ -63,21 +63,22 @@ def count_tasks(cursor: duckdb.DuckDBPyConnection) -> TaskCounts:
 
 
 def pass_all_k(trials: IntArray, successes: IntArray) -> tuple[PassAllK, ...]:
-    """pass^1, pass^2, ... while at least half of the repeated tasks have that many trials.
+    """pass^1, pass^2, ... while at least half of the tasks have that many trials; nothing where most were tried once.
 
     Args:
         trials: (tasks,) trials with a known outcome.
         successes: (tasks,) those that succeeded.
     """
-    n_repeated = int((trials >= 2).sum())
+    n_tried = int((trials >= 1).sum())
     found = []
     for k in range(1, MAX_K + 1):
         enough = trials >= k
-        if not n_repeated or enough.sum() < n_repeated / 2:
+        n_tasks = int(enough.sum())
+        if n_tasks < max(n_tried / 2, 1):
             break
         value = float(_all_succeed(trials[enough], successes[enough], k).mean())
-        found.append(PassAllK(k=k, value=value, n_tasks=int(enough.sum())))
-    return tuple(found)
+        found.append(PassAllK(k=k, value=value, n_tasks=n_tasks))
+    return tuple(found) if len(found) > 1 else ()
 
 
 def _all_succeed(trials: IntArray, successes: IntArray, k: int) -> FloatArray:

@@ -3,19 +3,25 @@
 A world has no ``step()``. Rollouts sample its lists, :mod:`offrl_core.evaluation.exact` enumerates them. A state may
 hold hidden parts; policies see ``state_key(state)`` only, and truth is computed on the full state.
 
+A world brings what belongs to it: hidden truths it may be deployed under, agents that write logs of it (data, too; one of
+them is called ``logger``), tasks where it has any. Some need a package that isn't installed everywhere: they stand in the
+registry all the same and say how to get it.
+
 To add one: write ``worlds/<name>.py`` with the methods of :class:`World` and a ``SPEC``, and add a line to ``WORLDS``.
 ``check_world`` (run by the tests over this registry) says what is missing.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ..arrays import FloatArray
-from ..errors import UnknownName
+from ..behavior_policies import AnyBehavior
+from ..errors import NotPossible, UnknownName
 
 State = Hashable
 
@@ -49,8 +55,8 @@ class World(Protocol):
     def state_key(self, state: Any) -> str:
         """What a policy sees of the state, as a short text."""
 
-    def task(self, state: Any) -> str:
-        """The task of the episode, constant along it."""
+    def task(self, state: Any) -> str | None:
+        """The task of the episode, constant along it; None in a world without tasks."""
 
     def succeeded(self, state: Any) -> bool:
         """Whether an ended episode solved its task."""
@@ -72,16 +78,56 @@ class DeploymentSpec(NamedTuple):
     summary: str
 
 
+class BehaviorSpec(NamedTuple):
+    """An agent that writes logs of a world: what it does in few words, and how its description is made."""
+
+    title: str
+    make: Callable[[], AnyBehavior]
+
+
+class Grid(NamedTuple):
+    """How to draw a world that is a grid."""
+
+    rows: tuple[str, ...]  # one letter per cell
+    legend: Mapping[str, str]  # letter -> what it is
+    cells: Mapping[str, tuple[int, int]]  # state key -> row, column
+    moves: Mapping[str, tuple[int, int]]  # action -> rows down, columns right
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldSpec:
-    """Registry entry of a world."""
+    """Registry entry of a world.
+
+    Attributes:
+        name: key of the registry, links and notebooks.
+        title: plain words.
+        summary: one sentence for a menu.
+        make: the world under a deployment; of a World, but each has a state type of its own.
+        deployments: its hidden truths; logs are written in ``works``.
+        behaviors: agents that write logs of it, ``logger`` first.
+        tasks: what its episodes may be about; empty in a world without tasks.
+        grid: how to draw it, where it is a grid.
+        package: module that it needs beside the core's own; "" for none.
+        install: command that gets the package.
+    """
 
     name: str
     title: str
     summary: str
-    make: Callable[[str], Any]  # of a World; Any, because each world has a state type of its own
+    make: Callable[[str], Any]
     deployments: Mapping[str, DeploymentSpec]
-    tasks: tuple[str, ...]
+    behaviors: Mapping[str, BehaviorSpec]
+    tasks: tuple[str, ...] = ()
+    grid: Callable[[], Grid] | None = None
+    package: str = ""
+    install: str = ""
+
+    @property
+    def missing(self) -> str:
+        """What must be installed before this world can be made, as a sentence; "" where it can."""
+        if not self.package or importlib.util.find_spec(self.package):
+            return ""
+        return f"{self.title} needs the package {self.package}, which is not installed; get it with: {self.install}"
 
 
 def make_world(name: str, deployment: str = "works") -> World:
@@ -89,12 +135,15 @@ def make_world(name: str, deployment: str = "works") -> World:
 
     Raises:
         UnknownName: no such world, or the world has no such deployment.
+        NotPossible: the world needs a package that isn't installed; the sentence says how to get it.
     """
     if name not in WORLDS:
         raise UnknownName("world", name, WORLDS)
     spec = WORLDS[name]
     if deployment not in spec.deployments:
         raise UnknownName(f"deployment of {name}", deployment, spec.deployments)
+    if spec.missing:
+        raise NotPossible(spec.missing)
     return spec.make(deployment)
 
 
@@ -118,7 +167,8 @@ def check_world(world: World) -> None:
     """Hold a world against the contract; the tests run this over every registered world and deployment.
 
     Raises:
-        ValueError: a probability list doesn't sum to 1, a state has no valid action, or one key allows different actions.
+        ValueError: a probability list doesn't sum to 1, a state has no valid action, one key allows different actions, or
+            valid actions never end an episode from some state.
     """
     starts = world.initial_states()
     _check_sums_to_one("initial_states", [p for p, _ in starts])
@@ -135,6 +185,27 @@ def check_world(world: World) -> None:
             _check_sums_to_one(f"transitions({state}, {action})", [o.probability for o in outcomes])
             if any(not o.terminal and world.task(o.next_state) != world.task(state) for o in outcomes):
                 raise ValueError(f"{state}: action {action} changes the task of the episode")
+    _check_episodes_end(world)
+
+
+def _check_episodes_end(world: World) -> None:
+    """Where some ending can be reached from each of finitely many states, random play ends almost surely."""
+    before: dict[Any, list[Any]] = {}  # state -> states from which one valid action may lead there
+    ended = object()
+    for state in reachable_states(world):
+        for action in world.actions(state):
+            for outcome in world.transitions(state, action):
+                if outcome.probability > 0:
+                    before.setdefault(ended if outcome.terminal else outcome.next_state, []).append(state)
+    frontier, ends = [ended], set()
+    while frontier:
+        for state in before.get(frontier.pop(), ()):
+            if state not in ends:
+                ends.add(state)
+                frontier.append(state)
+    stuck = [state for state in reachable_states(world) if state not in ends]
+    if stuck:
+        raise ValueError(f"{stuck[0]}: no valid actions ever end the episode from here")
 
 
 def _check_sums_to_one(what: str, probabilities: list[float]) -> None:
@@ -143,6 +214,15 @@ def _check_sums_to_one(what: str, probabilities: list[float]) -> None:
 
 
 # At the foot, because the world files import the nouns above.
-from . import calculator  # noqa: E402
+from . import calculator, calculator_chain, chain, gridworld, gymnasium_tables, icu_sepsis  # noqa: E402
 
-WORLDS: dict[str, WorldSpec] = {"calculator": calculator.SPEC}
+WORLDS: dict[str, WorldSpec] = {
+    "calculator": calculator.SPEC,
+    "calculator_chain": calculator_chain.SPEC,
+    "gridworld": gridworld.SPEC,
+    "chain": chain.SPEC,
+    "frozen_lake": gymnasium_tables.FROZEN_LAKE,
+    "cliff_walking": gymnasium_tables.CLIFF_WALKING,
+    "taxi": gymnasium_tables.TAXI,
+    "icu_sepsis": icu_sepsis.SPEC,
+}

@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..arrays import FloatArray
-from . import DeploymentSpec, Transition, WorldSpec
+from ..behavior_policies import Behavior
+from . import BehaviorSpec, DeploymentSpec, Transition, WorldSpec
 
 TASKS = ("add", "sub", "mul")
 OPERATIONS = ("add", "sub", "mul")
@@ -140,6 +141,11 @@ SPEC: WorldSpec = WorldSpec(
         "works": DeploymentSpec("works", "mul multiplies, as everybody hopes"),
         "broken": DeploymentSpec("returns a wrong result", "mul returns x*y + 100"),
         "crash": DeploymentSpec("crashes", "calling mul gives -1 and ends the episode"),
+    },
+    behaviors={
+        "logger": BehaviorSpec("calls every tool", Behavior),
+        "logger_without_mul": BehaviorSpec("never calls mul", lambda: Behavior().without("mul")),
+        "uniform": BehaviorSpec("acts at random", lambda: Behavior(random_probability=1.0)),
     },
     tasks=TASKS,
 )

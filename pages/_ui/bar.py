@@ -69,7 +69,10 @@ def render_link(place: DeltaGenerator) -> None:
         st.caption("Every choice is in this link, so it shows the same page to others and next year.")
         st.code(state.full_link(), language=None, wrap_lines=True)
         if state.get("data").startswith(work.UPLOAD_PREFIX):
-            st.caption("Trace files don't travel in a link: whoever opens it loads the same file on the Data page.")
+            st.caption(
+                "Trace files don't travel in a link: whoever opens it loads the same file on the Data page, and then all of it "
+                "counts. Neither do rewards given here, or calls joined here: these are to be made again."
+            )
 
 
 def remove_edit(index: int) -> None:

@@ -122,6 +122,7 @@ def _render_result(upload: Upload) -> None:
         st.caption(":material/schema: Read by the mapping that was saved for logs with these fields; see Mapping.")
     if upload.error:
         layout.error(upload.error)
+        st.caption("A log that your own program wrote? On the page Mapping you say which of its fields means what.")
 
 
 def _read_as() -> None:

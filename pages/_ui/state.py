@@ -54,12 +54,14 @@ def _one_of(*choices: str) -> Callable[[str], str]:
 FIELDS: dict[str, Field] = {
     "data": Field("calculator"),
     "framing": Field(""),
+    "only_endings": Field(""),
     "edits": Field(""),
     "deployment": Field("works", _one_of("works", "broken", "crash")),
     "guess": Field(0.0, _number(-1000, 1000)),
     "min_count": Field(1, _whole(1, 1_000_000)),
     "learners": Field("bc,fqi,fqi_support,cql"),
     "params": Field(""),
+    "reward_way": Field("join", _one_of("join", "rule")),
     "seed": Field(0, _whole(0, 2**31)),
     "shown": Field("fqi"),
     "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),
@@ -78,8 +80,13 @@ FIELDS: dict[str, Field] = {
     "gen_seed": Field(42, _whole(0, 2**31)),
 }
 
-# Session keys beside the fields: uploads by fingerprint, warnings of the link, and the keys of widgets ("w:...").
-UPLOADS, WARNINGS, LOADED = "uploads", "link_warnings", "link_loaded"
+# Places on pages that belong to the log that is looked at, and all choices that do.
+PLACES = ("framing", "cell_state", "cell_action", "episode", "first", "task", "only", "sort")
+OF_A_LOG = ("edits", *PLACES)
+
+# Session keys beside the fields: uploads by fingerprint, warnings of the link, choices for a log that isn't loaded yet, and
+# the keys of widgets ("w:...").
+UPLOADS, WARNINGS, LOADED, AWAITED = "uploads", "link_warnings", "link_loaded", "link_awaited"
 
 
 def get(name: str) -> Any:
@@ -156,8 +163,24 @@ def take_warnings() -> list[str]:
 
 def forget_place() -> None:
     """Forget cell, episode and window: they belong to the log that was looked at."""
-    for name in ("framing", "cell_state", "cell_action", "episode", "first", "task", "only", "sort"):
+    for name in PLACES:
         put(name, FIELDS[name].default)
+
+
+def set_aside(data: str) -> None:
+    """Keep what the link says of a log that isn't loaded until it is: on another log it would mean something else."""
+    st.session_state[AWAITED] = (data, {name: get(name) for name in OF_A_LOG})
+    for name in OF_A_LOG:
+        put(name, FIELDS[name].default)
+
+
+def take_up(data: str) -> None:
+    """The log that a link waited for is there: its choices count again."""
+    awaited, choices = st.session_state.get(AWAITED, ("", {}))
+    if awaited == data:
+        del st.session_state[AWAITED]
+        for name, value in choices.items():
+            put(name, value)
 
 
 def write_link() -> None:

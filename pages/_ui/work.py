@@ -20,9 +20,11 @@ from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidEdit, OffRLError
 from offrl_core.evaluation.exact import Truth
 from offrl_core.evaluation.ope import Estimate
-from offrl_core.framing import FRAMINGS, default_framing_name
+from offrl_core.framing import default_framing_name
+from offrl_core.framing_choices import FramingChoices
 from offrl_core.interfaces import TrainedModel
 from offrl_core.log import Log
+from offrl_core.readiness import Readiness
 from offrl_core.worlds import make_world
 
 from . import state
@@ -72,9 +74,14 @@ class Current:
 
     log: Log
     edits: tuple[CoverageEdit, ...]
-    framing_name: str
+    framing_name: str  # as in a link: the name of a preset, or choices written out
     dataset: Dataset | None
     problem: str
+
+    @property
+    def framing(self) -> FramingChoices:
+        """What counts as state, action and reward."""
+        return FramingChoices.from_link(self.framing_name)
 
     @property
     def world(self) -> str | None:
@@ -85,13 +92,26 @@ class Current:
 def current() -> Current:
     """The log, edits and dataset that the session's fields ask for."""
     log, edits = chosen_log(), current_edits()
-    # A world's truth belongs to the world's own states, so its logs have no other framing here.
-    chosen = state.get("framing") if log.source is None else ""
-    framing_name = chosen if chosen in FRAMINGS else default_framing_name(log)
+    framing_name = current_framing(log)
     try:
         return Current(log, edits, framing_name, framed(log, framing_name, edits), "")
     except OffRLError as error:
         return Current(log, edits, framing_name, None, str(error))
+
+
+def current_framing(log: Log) -> str:
+    """The framing of the link; one that can't be read is dropped from it with a warning."""
+    # A world's truth belongs to the world's own states, so its logs have no other framing here.
+    chosen = state.get("framing") if log.source is None else ""
+    if not chosen:
+        return default_framing_name(log)
+    try:
+        FramingChoices.from_link(chosen)
+    except OffRLError as error:
+        state.put("framing", "")
+        state.warn(f"The framing of this link was left out. {error}")
+        return default_framing_name(log)
+    return chosen
 
 
 def chosen_log() -> Log:
@@ -104,19 +124,24 @@ def chosen_log() -> Log:
         return collected_log(*dials)
     upload = state.uploads().get(name.removeprefix(UPLOAD_PREFIX))
     if upload is not None:
+        state.take_up(name)
         return upload
     state.warn(
-        "The link names a log that isn't loaded in this session. Open Data and load its file; "
-        "until then the bundled log is shown."
+        "The link names a log that isn't loaded in this session. Open Data and load its file; until then the bundled log is "
+        "shown. The framing and the edits of the link wait for the file."
     )
+    state.set_aside(name)
     state.put("data", "calculator")
     return bundled_log("calculator")
 
 
 def show_log(log: Log) -> None:
     """Make a log one of this session's and look at it; edits and places of the log before don't belong to it."""
+    name = UPLOAD_PREFIX + log.fingerprint
+    if log.fingerprint in state.uploads() and state.get("data") == name:
+        return  # the same files once more
     state.uploads()[log.fingerprint] = log
-    state.put("data", UPLOAD_PREFIX + log.fingerprint)
+    state.put("data", name)
     state.put("edits", "")
     state.forget_place()
 
@@ -144,7 +169,7 @@ def framed(log: Log, framing_name: str, edits: tuple[CoverageEdit, ...]) -> Data
 
 @st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")
 def _framed(fingerprint: str, framing_name: str, edits: tuple[CoverageEdit, ...], _log: Log) -> Dataset:
-    return orl.frame(_log, FRAMINGS[framing_name], edits)
+    return orl.frame(_log, FramingChoices.from_link(framing_name).framing(), edits)
 
 
 def dataset_key(dataset: Dataset) -> tuple[str, str, str]:
@@ -207,3 +232,13 @@ def estimated(dataset: Dataset, model: TrainedModel) -> Estimate:
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
 def _estimated(key: tuple[str, ...], _dataset: Dataset, _model: TrainedModel) -> Estimate:
     return orl.estimate(_model.policy, _dataset, "wis")
+
+
+def assessed(dataset: Dataset) -> Readiness:
+    """:func:`offrl_core.assess`, once."""
+    return _assessed(dataset_key(dataset), dataset)
+
+
+@st.cache_resource(show_spinner="Looking at what the log can support…", max_entries=64, ttl="2h")
+def _assessed(key: tuple[str, str, str], _dataset: Dataset) -> Readiness:
+    return orl.assess(_dataset.log, _dataset)

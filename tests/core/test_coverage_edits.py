@@ -21,6 +21,7 @@ from offrl_core.coverage_edits import (
     DropAction,
     DropWhere,
     KeepFraction,
+    KeepRest,
     MinReturn,
     OnlyValue,
     edits_from_link,
@@ -54,6 +55,7 @@ ANY_EDIT = {
     DropAction: st.builds(DropAction, any_text, st.just("") | conditions, hows),
     DropWhere: st.builds(DropWhere, conditions, st.sampled_from(["transitions", "episodes"])),
     KeepFraction: st.builds(KeepFraction, st.floats(0, 1), seeds),
+    KeepRest: st.builds(KeepRest, st.floats(0, 1), seeds),
     MinReturn: st.builds(MinReturn, st.floats(allow_nan=False, allow_infinity=False)),
     OnlyValue: st.builds(OnlyValue, st.sampled_from(VERSION_COLUMNS), any_text),
     CapVisits: st.builds(CapVisits, st.integers(1, 10**9), seeds),
@@ -219,6 +221,8 @@ def test_each_edit_keeps_what_a_plain_recount_keeps(rows: list[Row]) -> None:
         OnlyValue("task", "a"): without_episodes(rows, lambda row: row["task"] != "a"),
         KeepFraction(1.0): rows,
         KeepFraction(0.0): [],
+        KeepRest(0.0): rows,
+        KeepRest(1.0): [],
         CapVisits(10**9): rows,
     }
     for edit, recount in recounts.items():

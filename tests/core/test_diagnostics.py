@@ -8,6 +8,7 @@ import offrl_core as orl
 from offrl_core.evaluation.diagnostics import (
     band_means,
     evidence,
+    policy_values_of,
     promised_return,
     sort_order,
     state_table,
@@ -87,6 +88,19 @@ def test_orders_put_on_top_what_they_promise(dataset_without_mul):
     assert first["unsupported"]["state"] == CHOICE
     assert first["choice"]["state"].endswith("x, y known")
     assert list(sort_order("state", table, dataset_without_mul.valid_mask)) == list(range(len(table)))
+
+
+def test_a_policy_that_mixes_is_worth_the_mean_of_what_it_does(dataset_with_mul):
+    model = orl.train(dataset_with_mul, "kl_regularized")
+    probabilities = model.policy.probabilities
+    assert ((probabilities > 0).sum(axis=1) > 1).any()
+    by_hand = [
+        sum(p * q for p, q in zip(ps, qs, strict=True) if p > 0)
+        for ps, qs in zip(probabilities.tolist(), model.q_values.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(policy_values_of(model), by_hand)
+    starts = dataset_with_mul.start_counts
+    assert promised_return(dataset_with_mul, model) == pytest.approx(float((starts * by_hand).sum() / starts.sum()))
 
 
 def test_unknown_truth_is_nan_in_the_table_and_never_zero(dataset_without_mul):

@@ -18,7 +18,9 @@ from offrl_core.worlds import make_world
 
 from .helpers import Row, episode, make_log, policy_of
 
-both_estimators = pytest.mark.parametrize("estimator", orl.ESTIMATORS)
+both_estimators = pytest.mark.parametrize("estimator", ["is", "wis"])
+every_estimator = pytest.mark.parametrize("estimator", orl.ESTIMATORS)
+every_weighing = pytest.mark.parametrize("estimator", [n for n, spec in orl.ESTIMATORS.items() if spec.weighs_steps])
 
 
 def coin_rows(n_heads: int, n_tails: int, p_heads: float = 0.5) -> list[Row]:
@@ -141,28 +143,29 @@ def test_the_same_seed_gives_the_same_interval(dataset_with_mul: Dataset) -> Non
 # -- refusals -------------------------------------------------------------------------------------------------
 
 
-@both_estimators
+@every_estimator
 def test_no_number_where_the_log_never_did_what_the_policy_does(estimator: str, dataset_without_mul: Dataset) -> None:
     """Naive FQI multiplies on mul tasks, which no episode does; on the other tasks it may still be judged in part."""
     only_mul = orl.frame(dataset_without_mul.log, edits=[orl.OnlyValue("task", "mul")])
     model = orl.train(only_mul, "fqi")
     guess = orl.estimate(model.policy, only_mul, estimator)
     assert guess.value is guess.low is guess.high is None
-    assert guess.effective_sample_size == 0
+    if estimator not in ("fqe", "mis", "magic"):  # their size counts visited steps, and lookups are the same
+        assert guess.effective_sample_size == 0
     assert "does what the log never shows" in guess.refusal
     assert "would help" in guess.refusal
 
 
-@both_estimators
+@every_estimator
 def test_no_number_from_a_handful_of_episodes(estimator: str) -> None:
     n = MIN_EFFECTIVE_SAMPLE_SIZE
-    few, enough = (orl.estimate(coin(1.0), orl.frame(make_log(coin_rows(k, 50))), estimator) for k in (n - 1, n))
+    few, enough = (orl.estimate(coin(1.0), orl.frame(make_log(coin_rows(k, 50, 0.2))), estimator) for k in (n - 1, n))
     assert few.value is None
     assert few.effective_sample_size == pytest.approx(n - 1)
     assert enough.value is not None
 
 
-@both_estimators
+@every_estimator
 def test_no_number_without_rewards(estimator: str) -> None:
     rows = [{**row, "reward": None} for row in coin_rows(30, 20)]
     guess = orl.estimate(coin(0.5), orl.frame(make_log(rows)), estimator)
@@ -171,7 +174,7 @@ def test_no_number_without_rewards(estimator: str) -> None:
 
 
 def test_an_unknown_estimator_lists_the_known_ones(dataset_with_mul: Dataset) -> None:
-    with pytest.raises(UnknownName, match="Known: is, wis"):
+    with pytest.raises(UnknownName, match="Known: is, wis, pdis"):
         orl.estimate(logger(), dataset_with_mul, "oracle")
 
 
@@ -201,7 +204,7 @@ def test_cut_episodes_are_counted_in_the_warnings():
     assert any("20 of 40 episodes were cut" in warning for warning in guess.warnings)
 
 
-@pytest.mark.parametrize("estimator", orl.ESTIMATORS)
+@every_estimator
 def test_a_policy_that_leaves_the_log_is_refused_and_not_judged_by_the_rest(log_without_mul, estimator):
     """Naive FQI runs to mul, which the log never shows; the episodes that remain would make it look perfect."""
     dataset = orl.frame(log_without_mul)
@@ -213,7 +216,7 @@ def test_a_policy_that_leaves_the_log_is_refused_and_not_judged_by_the_rest(log_
 
 
 @pytest.mark.parametrize("logprobs", [(-250.0, -250.0), (-1.0, -400.0), (5.0, 5.0)])
-@pytest.mark.parametrize("estimator", orl.ESTIMATORS)
+@every_weighing
 def test_impossible_behavior_probabilities_are_refused_and_never_become_nan(estimator: str, logprobs: tuple) -> None:
     rows = [
         {"episode_id": f"e{i}", "t": t, "action": "go", "state_text": "s", "reward": 1.0, "terminal": t == 1}

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from offrl_core.arrays import FloatArray
-from offrl_core.worlds import DeploymentSpec, Transition, WorldSpec
+from offrl_core.behavior_policies import TableBehavior
+from offrl_core.worlds import BehaviorSpec, DeploymentSpec, Transition, WorldSpec
 
 
 class TinyWorld:
@@ -138,6 +139,7 @@ def _spec(world: type[TinyWorld]) -> WorldSpec:
         summary=world.__doc__ or "",
         make=world,  # type: ignore[arg-type]
         deployments={"works": DeploymentSpec("works", "as written")},
+        behaviors={"logger": BehaviorSpec("acts at random", TableBehavior)},
         tasks=("win",),
     )
 

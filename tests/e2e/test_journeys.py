@@ -1,5 +1,6 @@
 """Two walks through the app, as a teacher and as an agent engineer would take them, and pages at every size and theme."""
 
+import json
 import re
 
 import pytest
@@ -78,6 +79,72 @@ def test_an_engineers_file_from_upload_to_the_conversation_behind_a_cell(page):
     assert page.get_by_text("→ get_reservation_details").count()
 
 
+def workbench_files(folder):
+    """Twenty short runs of an agent without rewards, and a file that judges nineteen of them and one that isn't there."""
+    runs, verdicts = [], ["run,passed"]
+    for i in range(20):
+        tools = ["search", "open", "answer"] if i % 2 else ["search", "answer"]
+        for t, tool in enumerate(tools):
+            last = t == len(tools) - 1
+            runs.append(
+                {"episode_id": f"run-{i}", "t": t, "task": f"task {i % 4}", "terminal": last, "timeout": False}
+                | {"action": {"type": "tool_call", "tool": tool, "arguments": {"q": i}}}
+            )
+        if i:
+            verdicts.append(f"run-{i},{'true' if i % 3 else 'false'}")
+    verdicts.append("run-99,true")
+    traces, rewards = folder / "runs.jsonl", folder / "verdicts.csv"
+    traces.write_text("\n".join(json.dumps(step) for step in runs), encoding="utf-8")
+    rewards.write_text("\n".join(verdicts), encoding="utf-8")
+    return traces, rewards
+
+
+def test_the_workbench_from_a_file_without_rewards_to_its_values_and_back(page, tmp_path):
+    traces, rewards = workbench_files(tmp_path)
+    page.goto("/data")
+    settle(page)
+    page.locator("input[type=file]").set_input_files(traces)
+    page.get_by_text("50 steps in 20 episodes").first.wait_for()
+    settle(page)
+    page.get_by_role("link", name="Report").click()
+    page.get_by_text("blocked").first.wait_for()
+    settle(page)
+    page.get_by_role("link", name="Rewards").click()
+    settle(page)
+    page.locator("input[type=file]").set_input_files(rewards)
+    page.get_by_text(re.compile("matched 19 of 20 episodes", re.I)).first.wait_for()
+    page.get_by_role("button", name="Apply").click()
+    page.get_by_text("19 of 20 episodes have a reward now").wait_for()
+    settle(page)
+    page.get_by_role("link", name="Framing").click()
+    page.get_by_text("pairs of state and action the same action led to different outcomes").wait_for()
+    settle(page)
+    table = page.locator("[class*='st-key-w-mixed'] canvas").first
+    table.scroll_into_view_if_needed()
+    box = table.bounding_box()
+    page.mouse.click(box["x"] + 16, box["y"] + 52)
+    page.get_by_text("The rows", exact=False).first.wait_for()
+    settle(page)
+    page.get_by_role("link", name="Train").click()
+    page.get_by_text("no exact value").wait_for()
+    settle(page)
+    page.get_by_role("link", name="Q-values").click()
+    page.get_by_text("Click a cell").first.wait_for()
+    settle(page)
+    page.get_by_role("link", name="Data").click()
+    settle(page)
+    page.get_by_text("Take the log away as a file").click()
+    settle(page)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="JSON lines").click()
+    copy = tmp_path / "copy.jsonl"
+    download.value.save_as(copy)
+    page.locator("input[type=file]").first.set_input_files(copy)
+    page.get_by_text("50 steps in 20 episodes").first.wait_for()
+    settle(page)
+    assert page.get_by_text("19 of 20 with a known outcome").count()
+
+
 SCREENS = {
     "light, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"},
     "dark, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "dark"},
@@ -88,7 +155,18 @@ SCREENS = {
 
 @pytest.mark.parametrize("page", SCREENS.values(), ids=list(SCREENS), indirect=True)
 def test_every_page_fits_every_screen(page):
-    for path in ("/", "/data", "/coverage", "/train", "/q_values", "/query"):
+    for path in (
+        "/",
+        "/data",
+        "/mapping",
+        "/rewards",
+        "/report",
+        "/framing",
+        "/coverage",
+        "/train",
+        "/q_values",
+        "/query",
+    ):
         page.goto(f"{path}?edits=drop:mul:recollect")
         settle(page)
         assert not page.locator("[data-testid=stException]").count(), path
@@ -131,8 +209,6 @@ def test_texts_of_a_file_are_shown_and_not_obeyed(page, tmp_path):
         | {"observation": {"tool_result": evil, "error": evil}, "reward": float(t), "done": t == 1}
         for t in range(2)
     ]
-    import json
-
     path = tmp_path / "evil.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
     page.goto("/data")

@@ -74,6 +74,12 @@ def test_the_middle_colour_is_zero():
     assert heatmap.zmin == -heatmap.zmax
 
 
+def test_a_huge_penalty_on_what_was_never_seen_does_not_bleach_the_rest():
+    learned = np.where(SUPPORTED, Q, -200.0)
+    figure = make_q_maps(STATES, ACTIONS, learned, None, COUNTS, VALID, SUPPORTED, [0, 1])
+    assert figure.data[0].zmax <= 3 * 1.0
+
+
 def test_arrays_travel_as_typed_arrays_in_the_narrowest_type():
     spec = support_map().to_plotly_json()
     assert spec["data"][0]["z"]["dtype"] == "f4"

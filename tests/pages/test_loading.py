@@ -146,3 +146,41 @@ def test_parallel_calls_can_be_joined(app):
     assert not app.exception, app.exception
     assert "1 step" in texts(app)
     assert "fare + weather" in texts(app)
+
+
+OF_A_LINK = {
+    "framing": "step",
+    "edits": "keep:0.5:1",
+    "episode": "b",
+    "cell_state": "step 1",
+    "cell_action": "go",
+    "first": 3,
+}
+
+
+def test_the_choices_of_a_link_wait_for_their_file(app):
+    data = lines(*({"episode_id": e, "t": 0, "action": "go", "reward": 1.0, "done": True} for e in "abcdefgh"))
+    name = "upload:" + orl.read_traces(contents=[("a.jsonl", data)]).fingerprint
+    open_page(app, "overview", data=name, **{key: str(value) for key, value in OF_A_LINK.items()})
+    assert "wait for the file" in texts(app)
+    assert "Keeps 50" not in texts(app)  # the bundled log is shown as it is
+    assert app.session_state["edits"] == app.session_state["framing"] == ""
+    drop(app, ("other.jsonl", lines({"episode_id": "x", "t": 0, "action": "go"})))
+    assert app.session_state["edits"] == app.session_state["framing"] == ""
+    drop(app, ("a.jsonl", data))
+    assert app.session_state["data"] == name
+    assert {key: app.session_state[key] for key in OF_A_LINK} == OF_A_LINK
+    # Later on they are the visitor's own: another log ends them.
+    drop(app, ("other.jsonl", lines({"episode_id": "x", "t": 0, "action": "go"})))
+    drop(app, ("a.jsonl", data))
+    assert app.session_state["edits"] == app.session_state["framing"] == ""
+
+
+def test_the_same_file_once_more_changes_nothing(app):
+    data = lines(*({"episode_id": e, "t": 0, "action": "go", "reward": 1.0} for e in "abcdefgh"))
+    drop(app, ("a.jsonl", data))
+    app.session_state["edits"] = "keep:0.5:1"
+    app.session_state["framing"] = "step"
+    drop(app, ("a.jsonl", data))
+    assert app.session_state["edits"] == "keep:0.5:1"
+    assert app.session_state["framing"] == "step"

@@ -7,7 +7,7 @@ import pytest
 from tests.pages.conftest import open_page, shown, texts
 from tests.traces import AIRLINE, shared_trace
 
-PAGES = ["overview", "data", "coverage", "train", "q_values", "query"]
+PAGES = ["overview", "data", "framing", "coverage", "train", "q_values", "query"]
 WIDGETS = "w:"
 
 

@@ -1,0 +1,202 @@
+"""The raw text of records, kept once: as text of its own, or as a place in the file that holds it anyway."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import weakref
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from offrl_core.schema import RECORDS_ARROW_SCHEMA, storable_text
+
+_AT_A_TIME = 256
+_PIECE = 2**20
+
+IntArray = NDArray[np.int64]
+
+
+class FileText:
+    """Text of a file, in memory or read from the disk when it is wanted.
+
+    Attributes:
+        size: bytes.
+    """
+
+    def __init__(self, content: bytes | Path) -> None:
+        """Take the content, or open the file that holds it."""
+        self._data = content if isinstance(content, bytes) else b""
+        self._descriptor = -1
+        self.size = len(self._data)
+        if isinstance(content, Path):
+            self._descriptor = os.open(content, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._descriptor)
+            self._state = self._stamp()
+            self.size = self._state[0]
+
+    def read(self, start: int, end: int) -> bytes:
+        """Bytes from one place to another.
+
+        Raises:
+            OSError: the file was written to since it was opened.
+        """
+        if self._descriptor < 0:
+            return self._data[start:end]
+        if self._stamp() != self._state:
+            raise OSError("the file has changed")
+        return os.pread(self._descriptor, end - start, start)
+
+    def pieces(self, start: int = 0) -> Iterator[bytes]:
+        """The text from some place on, piece by piece."""
+        for at in range(start, self.size, _PIECE):
+            yield self.read(at, min(self.size, at + _PIECE))
+
+    def next_line(self, position: int) -> int:
+        """Where the line behind the one at a place begins."""
+        for i, piece in enumerate(self.pieces(position)):
+            if (found := piece.find(b"\n")) >= 0:
+                return position + i * _PIECE + found + 1
+        return self.size
+
+    def is_valid(self) -> bool:
+        """Whether it is UTF-8 throughout; it is read once for that."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            for piece in self.pieces():
+                if not piece.isascii() or decoder.getstate()[0]:
+                    decoder.decode(piece)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return False
+        return True
+
+    def digest(self) -> bytes:
+        """SHA-256 of it."""
+        digest = hashlib.sha256()
+        for piece in self.pieces():
+            digest.update(piece)
+        return digest.digest()
+
+    def _stamp(self) -> tuple[int, int]:
+        state = os.fstat(self._descriptor)
+        return state.st_size, state.st_mtime_ns
+
+
+class _Part(NamedTuple):
+    """Records of one file, their numbers rising."""
+
+    source: str
+    numbers: IntArray
+    text_of: Callable[[int], str]
+    offsets: IntArray | None
+
+
+class RawRecords:
+    """The raw texts of records by file and number; only records that gave a step."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._parts: list[_Part] = []
+        self._dropped: set[tuple[str, int]] = set()
+
+    @classmethod
+    def of_table(cls, table: pa.Table) -> RawRecords:
+        """Those of a table with the columns of ``schema.RECORDS_ARROW_SCHEMA``."""
+        records = cls()
+        records.add_texts({(row["source_file"], row["record"]): row["raw"] for row in table.to_pylist()})
+        return records
+
+    def add(
+        self, source: str, numbers: IntArray, text_of: Callable[[int], str], offsets: IntArray | None = None
+    ) -> None:
+        """Add records of a file, in rising order, whose text is made or read when it is asked for, by its place."""
+        if len(numbers):
+            self._parts.append(_Part(source, numbers, text_of, offsets))
+
+    def add_texts(self, raw: dict[tuple[str, int], str]) -> None:
+        """Add texts by file and number; they leave the mapping as they enter, so that not all are in memory twice."""
+        keys = sorted(raw)
+        starts = [i for i, (source, _) in enumerate(keys) if not i or source != keys[i - 1][0]]
+        for start, end in zip(starts, [*starts[1:], len(keys)], strict=True) if keys else ():
+            numbers = np.array([number for _, number in keys[start:end]], dtype=np.int64)
+            chunks = []
+            for i in range(start, end, _AT_A_TIME):
+                some = keys[i : min(end, i + _AT_A_TIME)]
+                chunks.append(pa.array([storable_text(raw.pop(key)) for key in some], type=pa.string()))
+            self.add(keys[start][0], numbers, _text_in(pa.chunked_array(chunks)))
+
+    def add_lines(self, source: str, text: FileText, numbers: IntArray, offsets: IntArray, sizes: IntArray) -> None:
+        """Add lines of a file by where they stand in it."""
+
+        def line(i: int) -> str:
+            start = int(offsets[i])
+            return text.read(start, start + int(sizes[i])).decode("utf-8", "replace")
+
+        self.add(source, numbers, line, offsets)
+
+    def extend(self, other: RawRecords) -> None:
+        """Add all records of another."""
+        self._parts += other._parts
+        self._dropped |= other._dropped
+
+    def find(self, source: str, number: int) -> str | None:
+        """The text of a record; None where it isn't kept, or can't be read any more."""
+        part, i = self._place(source, number)
+        try:
+            return storable_text(part.text_of(i)) if part else None
+        except OSError:
+            return None
+
+    def offset_of(self, source: str, number: int) -> int | None:
+        """Where a record begins in its file, in bytes; None where that isn't known here."""
+        part, i = self._place(source, number)
+        return None if part is None or part.offsets is None else int(part.offsets[i])
+
+    def drop(self, keys: Iterable[tuple[str, int]]) -> None:
+        """Forget some records."""
+        self._dropped.update(keys)
+
+    def _place(self, source: str, number: int) -> tuple[_Part | None, int]:
+        for part in self._parts:
+            i = bisect_left(part.numbers, number)
+            if storable_text(part.source) == source and i < len(part.numbers) and part.numbers[i] == number:
+                return (None, 0) if (source, number) in self._dropped else (part, i)
+        return None, 0
+
+    def table(self) -> pa.Table:
+        """All of it as a table, by file and number."""
+        batches = []
+        for part in sorted(self._parts, key=lambda part: (part.source, int(part.numbers[0]))):
+            source = storable_text(part.source)
+            for some in _slices(len(part.numbers)):
+                places = [i for i in some if (source, int(part.numbers[i])) not in self._dropped]
+                texts = [storable_text(part.text_of(i)) for i in places]
+                columns = [[source] * len(texts), part.numbers[places], texts]
+                arrays = [
+                    pa.array(column, field.type) for column, field in zip(columns, RECORDS_ARROW_SCHEMA, strict=True)
+                ]
+                batches.append(pa.RecordBatch.from_arrays(arrays, schema=RECORDS_ARROW_SCHEMA))
+        return pa.Table.from_batches(batches, schema=RECORDS_ARROW_SCHEMA)
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return sum(len(part.numbers) for part in self._parts) - len(self._dropped)
+
+
+def _text_in(column: pa.ChunkedArray) -> Callable[[int], str]:
+    def text_of(i: int) -> str:
+        text: str = column[i].as_py()
+        return text
+
+    return text_of
+
+
+def _slices(n: int) -> Iterator[range]:
+    return (range(start, min(n, start + _AT_A_TIME)) for start in range(0, n, _AT_A_TIME))
