@@ -218,7 +218,13 @@ class _Collector:
             "action_logprob": math.log(probabilities[names.index(action)]),
             "reward_source": "environment",
             "behavior_policy": agent,
+            "metadata": self._said_solved(outcome, timeout),
         }
+
+    def _said_solved(self, outcome: Transition, timeout: bool) -> str | None:
+        if WORLDS[self.source.world].return_tells_success or not (outcome.terminal or timeout):
+            return None
+        return canonical_json({"solved": outcome.terminal and self.world.succeeded(outcome.next_state)})
 
     def table(self) -> pa.Table:
         """Everything that was taken, as one table of the trace schema."""

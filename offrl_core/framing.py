@@ -27,7 +27,7 @@ from .framing_expressions import NAMES_TOOLS, RETURN_IS_POSITIVE, TOOLS_USED
 from .framing_expressions import Framing as Framing  # at home here for everybody else
 from .log import Log
 from .schema import COLUMNS
-from .worlds import make_world
+from .worlds import WORLDS, make_world
 
 FRAMINGS: dict[str, Framing] = {name: choices.framing() for name, choices in PRESETS.items()}
 
@@ -54,9 +54,9 @@ FRAMED_COLUMNS = ("state_key", "action_name", "framed_reward", "next_state_key",
 class FramedLog(NamedTuple):
     """The steps of a log as states, actions and rewards.
 
-    In SQL, ``framed_<token>`` has one row per step: row, episode_id, episode (its number), t, s, a, s2 (-1 where nothing follows), ending,
-    framed_reward, episode_return, success. ``framed_steps_<token>`` is the wide view: every column of ``steps`` with
-    :data:`FRAMED_COLUMNS`.
+    In SQL, ``framed_<token>`` has one row per step: row, episode_id, episode (its number), t, s, a, s2 (-1 where nothing
+    follows), ending, framed_reward, episode_return, said_solved, success. ``framed_steps_<token>`` is the wide view: every
+    column of ``steps`` with :data:`FRAMED_COLUMNS`.
     """
 
     states: tuple[str, ...]  # S keys, in natural order
@@ -332,9 +332,20 @@ def _is_null(column: pa.ChunkedArray) -> BoolArray:
 # -- for SQL -----------------------------------------------------------------------------------------------------
 
 
+def _said_solved(log: Log, episodes: IntArray) -> pa.Array:
+    """(N,) whether a world wrote of the row's episode that it solved its task; NULL where nobody wrote it."""
+    if log.source is None or WORLDS[log.source.world].return_tells_success:
+        return pa.nulls(len(episodes), pa.bool_())
+    written = log.columns("metadata")["metadata"].cast(pa.string())
+    solved = np.bincount(episodes, pc.match_substring(written, '"solved":true').fill_null(False).to_numpy())
+    said = np.bincount(episodes, pc.match_substring(written, '"solved":').fill_null(False).to_numpy())
+    return pa.array(solved[episodes] > 0, mask=said[episodes] == 0)
+
+
 def _define_tables(log: Log, framing: Framing, framed: FramedLog, steps: pa.Table) -> None:
     """Hand over what SQL about the framed log needs."""
     suffix, rows = framing.token, framed.rows
+    said_solved = _said_solved(log, framed.episodes)  # now: what is defined below must not ask the log
 
     def numbers() -> pa.Table:
         columns = {
@@ -348,14 +359,17 @@ def _define_tables(log: Log, framing: Framing, framed: FramedLog, steps: pa.Tabl
             "ending": pa.array(rows.endings),
             "framed_reward": pa.array(rows.rewards, from_pandas=True),  # NaN becomes NULL
             "episode_return": pa.array(framed.episode_returns, from_pandas=True),
+            "said_solved": said_solved,
         }
         return pa.table(columns)
 
     log.define(f"states_{suffix}", lambda: _index_table("state_key", "s", framed.states))
     log.define(f"actions_{suffix}", lambda: _index_table("action_name", "a", framed.actions))
     log.define(f"numbers_{suffix}", numbers)
-    success = f"CASE WHEN episode_return IS NOT NULL THEN ({framing.success}) END AS success"
-    log.define(f"framed_{suffix}", lambda: f"SELECT *, {success} FROM numbers_{suffix}")
+    success = f"CASE WHEN episode_return IS NOT NULL THEN ({framing.success}) END"
+    if framing.success == RETURN_IS_POSITIVE:
+        success = f"coalesce(said_solved, {success})"
+    log.define(f"framed_{suffix}", lambda: f"SELECT *, {success} AS success FROM numbers_{suffix}")
     log.define(
         f"framed_steps_{suffix}",
         lambda: (

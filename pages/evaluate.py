@@ -139,10 +139,11 @@ def render_study(study: CoverageStudy) -> None:
         right = "—" if rank.share_right is None else f"{rank.share_right:.0%} of {rank.n_pairs}"
         rows[orl.ESTIMATORS[rank.estimator].title]["pairs ranked right"] = right
     st.dataframe(pd.DataFrame(rows).T)
+    spec = WORLDS[study.world]
     st.caption(
         f"Share of the 95 % intervals that hold the exact value, on {study.n_logs} fresh logs of {study.n_episodes:,} episodes, "
-        f"deployment {WORLDS[study.world].deployments[study.deployment].title}. Logs are always written where all works: "
-        "with another deployment this shows what no log could have told."
+        f"where {spec.subject} {spec.deployments[study.deployment].title}. Logs are always written where all works: with another "
+        "deployment this shows what no log could have told."
     )
 
 
@@ -152,7 +153,7 @@ def render_page(now: work.Current) -> None:
     if not models:
         st.info("Choose learners on the Train page; those that are done at once are judged here.")
         return
-    deployment = state.get("deployment")
+    deployment = work.deployment(now.world)
     comparison = compared(now.dataset, models, deployment)
     if not now.world:
         layout.truth_unknown(now)

@@ -33,6 +33,7 @@ def switch_mul() -> None:
 
 def render_controls() -> None:
     """Two switches and one dial."""
+    state.put("deployment", work.deployment("calculator"))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large", key="story_controls"):
         state.set_widget("w:mul_out", mul_is_out())
         st.toggle(

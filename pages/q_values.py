@@ -46,14 +46,16 @@ def render_controls(now: work.Current) -> tuple[str, str]:
             help="Value the learners give to pairs without data.",
         )
         if now.world:
-            deployments = WORLDS[now.world].deployments
+            spec = WORLDS[now.world]
+            deployments = spec.deployments
+            state.put("deployment", work.deployment(now.world))
             st.segmented_control(
-                "Exact values when deployed with `mul` that…",
+                f"Exact values where {spec.subject}…",
                 list(deployments),
                 format_func=lambda name: deployments[name].title,
                 **state.bound("deployment"),
             )
-    return state.get("shown"), state.get("deployment")
+    return state.get("shown"), work.deployment(now.world)
 
 
 def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:

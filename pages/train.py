@@ -83,10 +83,11 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
         "done after": done_after(model),
     }
     if now.world:
+        spec = WORLDS[now.world]
         truths = {d: work.truth(dataset, model, d) for d in WORLDS[now.world].deployments}
         for deployment, truth in truths.items():
-            row[f"success, mul {WORLDS[now.world].deployments[deployment].title}"] = f"{truth.success_rate:.1%}"
-        here = truths[state.get("deployment")]
+            row[f"success, {spec.subject} {spec.deployments[deployment].title}"] = f"{truth.success_rate:.1%}"
+        here = truths[work.deployment(now.world)]
         row["exact return"] = f"{here.mean_return:+.4f}"
         row["meets unseen states"] = f"{here.unseen_state_rate:.1%} of episodes"
     else:

@@ -106,6 +106,9 @@ class WorldSpec:
         deployments: its hidden truths; logs are written in ``works``.
         behaviors: agents that write logs of it, ``logger`` first.
         tasks: what its episodes may be about; empty in a world without tasks.
+        subject: what the titles of the deployments are about: "mul" works, crashes, ...
+        return_tells_success: whether an episode solved its task exactly where its return is above 0; else logs say it in
+            the metadata of the last step.
         grid: how to draw it, where it is a grid.
         package: module that it needs beside the core's own; "" for none.
         install: command that gets the package.
@@ -118,6 +121,8 @@ class WorldSpec:
     deployments: Mapping[str, DeploymentSpec]
     behaviors: Mapping[str, BehaviorSpec]
     tasks: tuple[str, ...] = ()
+    subject: str = "the world"
+    return_tells_success: bool = False
     grid: Callable[[], Grid] | None = None
     package: str = ""
     install: str = ""

@@ -137,6 +137,8 @@ SPEC: WorldSpec = WorldSpec(
     title="Calculator agent",
     summary="Look up x and y, pick an operation, hand in the result. What if `mul` is missing from the log?",
     make=Calculator,
+    subject="mul",
+    return_tells_success=True,
     deployments={
         "works": DeploymentSpec("works", "mul multiplies, as everybody hopes"),
         "broken": DeploymentSpec("returns a wrong result", "mul returns x*y + 100"),

@@ -15,6 +15,8 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from offrl_core.worlds import WORLDS
+
 LINK_VERSION = "1"
 MAX_IN_ADDRESS = 4000  # characters of one field
 
@@ -56,7 +58,7 @@ FIELDS: dict[str, Field] = {
     "framing": Field(""),
     "only_endings": Field(""),
     "edits": Field(""),
-    "deployment": Field("works", _one_of("works", "broken", "crash")),
+    "deployment": Field("works", _one_of(*(name for spec in WORLDS.values() for name in spec.deployments))),
     "guess": Field(0.0, _number(-1000, 1000)),
     "min_count": Field(1, _whole(1, 1_000_000)),
     "learners": Field("bc,fqi,fqi_support,cql"),
@@ -72,6 +74,8 @@ FIELDS: dict[str, Field] = {
     "cell_action": Field(""),
     "episode": Field(""),
     "sql": Field(""),
+    "gen_world": Field("calculator", _one_of(*WORLDS)),
+    "gen_behavior": Field("logger"),
     "gen_right": Field(0.62, _number(0, 1)),
     "gen_random": Field(0.0, _number(0, 1)),
     "gen_action": Field("mul"),

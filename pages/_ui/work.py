@@ -7,6 +7,7 @@ parameters.
 from __future__ import annotations
 
 import hashlib
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.arrays import FloatArray
-from offrl_core.behavior import Behavior, behavior_policy
+from offrl_core.behavior import Behavior
 from offrl_core.coverage_edits import CoverageEdit, edits_from_link
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidEdit, OffRLError
@@ -25,7 +26,7 @@ from offrl_core.framing_choices import FramingChoices
 from offrl_core.interfaces import TrainedModel
 from offrl_core.log import Log
 from offrl_core.readiness import Readiness
-from offrl_core.worlds import make_world
+from offrl_core.worlds import WORLDS
 
 from . import state
 
@@ -41,6 +42,13 @@ UPLOAD_PREFIX = "upload:"
 def bundled_log(name: str) -> Log:
     """A log of ``data/``."""
     return orl.bundled_log(name)
+
+
+@st.cache_resource(show_spinner="The agent is acting…", max_entries=16)
+def world_log(world: str, behavior: str, n_episodes: int, seed: int) -> Log:
+    """A log that an agent of a world wrote."""
+    name = f"{WORLDS[world].title}, {n_episodes:,} episodes"
+    return orl.collect(world, behavior, n_episodes=n_episodes, seed=seed, name=name)
 
 
 @st.cache_resource(show_spinner="The agent is acting…", max_entries=16)
@@ -119,6 +127,8 @@ def chosen_log() -> Log:
     name = state.get("data")
     if name in BUNDLED_TITLES:
         return bundled_log(name)
+    if name == GENERATED and state.get("gen_world") != "calculator":
+        return _chosen_world_log()
     if name == GENERATED:
         dials = [state.get(f"gen_{dial}") for dial in ("right", "random", "skip", "action", "episodes", "seed")]
         return collected_log(*dials)
@@ -135,15 +145,35 @@ def chosen_log() -> Log:
     return bundled_log("calculator")
 
 
+def _chosen_world_log() -> Log:
+    """The log of the chosen world and agent; where the world needs a package, the bundled log and a warning."""
+    world, spec = state.get("gen_world"), WORLDS[state.get("gen_world")]
+    if spec.missing:
+        state.warn(f"{spec.missing} Until then the bundled log is shown.")
+        return bundled_log("calculator")
+    behavior = state.get("gen_behavior") if state.get("gen_behavior") in spec.behaviors else "logger"
+    return world_log(world, behavior, state.get("gen_episodes"), state.get("gen_seed"))
+
+
+def deployment(world: str | None) -> str:
+    """The hidden truth to compare with: the chosen one where this world has it, else ``works``."""
+    chosen: str = state.get("deployment")
+    return chosen if world is None or chosen in WORLDS[world].deployments else "works"
+
+
 def show_log(log: Log) -> None:
     """Make a log one of this session's and look at it; edits and places of the log before don't belong to it."""
-    name = UPLOAD_PREFIX + log.fingerprint
-    if log.fingerprint in state.uploads() and state.get("data") == name:
+    if log.fingerprint in state.uploads() and state.get("data") == UPLOAD_PREFIX + log.fingerprint:
         return  # the same files once more
-    state.uploads()[log.fingerprint] = log
-    state.put("data", name)
+    show_variant(log)
     state.put("edits", "")
     state.forget_place()
+
+
+def show_variant(log: Log) -> None:
+    """Make another form of the log on screen one of this session's and look at it; framing, edits and places stay."""
+    state.uploads()[log.fingerprint] = log
+    state.put("data", UPLOAD_PREFIX + log.fingerprint)
 
 
 def log_titles() -> dict[str, str]:
@@ -164,7 +194,18 @@ def current_edits() -> tuple[CoverageEdit, ...]:
 
 def framed(log: Log, framing_name: str, edits: tuple[CoverageEdit, ...]) -> Dataset:
     """:func:`offrl_core.frame`, once per log, framing and edits."""
-    return _framed(log.fingerprint, framing_name, edits, log)
+    with _patience(log.n_steps, f"Framing {log.n_steps:,} steps…"):
+        return _framed(log.fingerprint, framing_name, edits, log)
+
+
+LARGE = (
+    100_000  # steps of a log, or pairs of a dataset, from which on work may take longer than a visitor waits in silence
+)
+
+
+def _patience(size: int, sentence: str) -> AbstractContextManager[None]:
+    """Say what is going on where it may take long; elsewhere nothing, because each spinner takes a place on the page."""
+    return st.spinner(sentence) if size > LARGE else nullcontext()
 
 
 @st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")
@@ -184,7 +225,9 @@ def policy_key(dataset: Dataset, model: TrainedModel) -> tuple[str, ...]:
 
 def trained(dataset: Dataset, algorithm: str, seed: int = 0, **parameters: Any) -> TrainedModel:
     """:func:`offrl_core.train`, once per dataset, algorithm, parameters and seed."""
-    return _trained(dataset_key(dataset), algorithm, seed, parameters, dataset)
+    title = orl.ALGORITHMS[algorithm].short if algorithm in orl.ALGORITHMS else "A learner"
+    with _patience(dataset.valid_mask.size, f"{title} learns from {dataset.n_states:,} states…"):
+        return _trained(dataset_key(dataset), algorithm, seed, parameters, dataset)
 
 
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
@@ -210,8 +253,7 @@ def behavior_truth(fingerprint: str, deployment: str, _log: Log) -> Truth:
     """Exact worth of the policy that wrote a world's log."""
     if _log.source is None:
         raise InvalidEdit("No world stands behind an imported log.")
-    policy = behavior_policy(make_world(_log.source.world), _log.source.behavior)
-    return orl.evaluate(policy, _log.source.world, deployment)
+    return orl.behavior_truth(_log.source.behavior, _log.source.world, deployment)
 
 
 def exact_q(dataset: Dataset, model: TrainedModel, deployment: str) -> FloatArray | None:

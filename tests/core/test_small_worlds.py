@@ -213,3 +213,14 @@ def test_a_broken_mul_is_right_for_no_task() -> None:
     policy = behavior_policy(make_world("calculator_chain"), tidy())
     by_task = evaluate(policy, "calculator_chain", "broken").by_task
     assert [truth.success_rate for truth in by_task.values()] == pytest.approx([1.0, 0.0, 0.0, 0.0])
+
+
+def test_a_log_says_which_episodes_were_solved_where_the_return_does_not() -> None:
+    """Random play reaches the goal of the grid after so many costly steps that the return is below 0."""
+    dataset = orl.frame(orl.collect("gridworld", "uniform", n_episodes=400, seed=1))
+    last = dataset.log.frame("SELECT episode_id, sum(reward) AS total, max(reward) AS best FROM steps GROUP BY 1")
+    solved = last["best"] > 0  # only the goal pays
+    assert (solved & (last["total"] <= 0)).any()
+    rate, known = dataset.success_rate()
+    assert known == 400
+    assert rate == solved.mean()

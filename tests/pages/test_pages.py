@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from offrl_core.worlds import WORLDS
 from tests.pages.conftest import open_page, shown, texts
 from tests.traces import AIRLINE, shared_trace
 
@@ -242,3 +243,41 @@ def test_the_session_holds_nothing_but_fields_and_widgets(app):
         open_page(app, page)
     strange = [key for key in list(app.session_state) if key not in known and not key.startswith(WIDGETS)]
     assert not strange
+
+
+OWN_WORLDS = [name for name, spec in WORLDS.items() if not spec.missing and name != "calculator"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("world", OWN_WORLDS)
+def test_every_page_draws_a_log_of_every_world(app, page, world):
+    open_page(app, page, data="generated", gen_world=world, gen_episodes="300")
+    assert not app.error
+    if page == "train":
+        spec = WORLDS[world]
+        columns = app.dataframe[0].value.columns
+        assert {f"success, {spec.subject} {d.title}" for d in spec.deployments.values()} <= set(columns)
+
+
+def test_a_deployment_of_another_world_falls_back_to_the_one_that_works(app):
+    open_page(app, "q_values", data="generated", gen_world="gridworld", gen_episodes="300", deployment="crash")
+    assert app.session_state["deployment"] == "works"
+
+
+def test_an_agent_of_a_world_can_be_chosen(app):
+    open_page(app, "data", data="generated", gen_world="gridworld", gen_episodes="50")
+    app.selectbox(key="w:gen_behavior").set_value("hasty").run()
+    assert not app.exception, app.exception
+    assert "hasty" in texts(app)
+    app.selectbox(key="w:gen_world").set_value("chain").run()
+    assert not app.exception, app.exception
+    assert app.session_state["gen_behavior"] == "logger"  # the chain has no hasty agent
+
+
+def test_a_world_that_needs_a_package_says_which(app):
+    missing = [name for name, spec in WORLDS.items() if spec.missing]
+    if not missing:
+        pytest.skip("all packages are installed")
+    open_page(app, "data", data="generated", gen_world=missing[0])
+    assert "needs the package" in texts(app)
+    assert "12,000" in texts(app)
