@@ -9,7 +9,7 @@ from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.interfaces import TrainedModel
 from offrl_core.training import run_id
 from offrl_core.worlds import WORLDS
-from pages._ui import config_form, layout, navigation, parameters, refusals, state, work
+from pages._ui import beside, config_form, layout, navigation, parameters, refusals, state, work
 
 
 def chosen_learners() -> list[str]:
@@ -28,42 +28,6 @@ def render_choice() -> list[str]:
         on_change=lambda: state.put("learners", ",".join(st.session_state["w:learners"])),
     )
     return chosen_learners()
-
-
-def train_slowly(dataset: Dataset, algorithm: str) -> TrainedModel | None:
-    """Ask before a slow learner runs; show how far it is, and stop when asked (any click stops it)."""
-    spec, chosen = orl.ALGORITHMS[algorithm], parameters.parameters_of(algorithm)
-    finished = st.session_state.setdefault("w:slow_models", {})
-    key = repr((work.dataset_key(dataset), algorithm, sorted(chosen.items())))
-    if key in finished:
-        return finished[key]
-    # Taken out at once: whatever the visitor does next stops this run instead of starting it again.
-    if st.session_state.pop("w:start", None) != algorithm:
-        if st.session_state.pop("w:running", None) == algorithm:
-            st.caption(":material/stop_circle: Stopped before it was done; nothing was kept.")
-        st.button(
-            f"Run {spec.short}",
-            icon=":material/play_arrow:",
-            key=f"w:run:{algorithm}",
-            on_click=lambda: st.session_state.update({"w:start": algorithm}),
-        )
-        st.caption(
-            f"{spec.summary} It goes through {dataset.n_transitions:,} rows one by one, so it waits for your click."
-        )
-        return None
-    bar = st.progress(0.0, text="starting")
-    st.button("Stop", icon=":material/stop:", key=f"w:stop:{algorithm}")
-    st.session_state["w:running"] = algorithm
-    training = orl.start_training(dataset, algorithm, seed=state.get("seed"), **chosen)
-    while True:
-        try:
-            progress = next(training)
-        except StopIteration as stop:
-            finished[key] = stop.value
-            st.session_state.pop("w:running")
-            break
-        bar.progress(progress.step / progress.total, text=f"{spec.unit} {progress.step:,} of {progress.total:,}")
-    st.rerun()
 
 
 def done_after(model: TrainedModel) -> str:
@@ -134,7 +98,7 @@ def render_page(now: work.Current) -> None:
                 )
             else:
                 with slow:
-                    models[algorithm] = train_slowly(dataset, algorithm)
+                    models[algorithm] = beside.trained_beside(dataset, algorithm)
         except orl.OffRLError as error:
             with slow:
                 layout.error(f"{orl.ALGORITHMS[algorithm].short}: {error}")

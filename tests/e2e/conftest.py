@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -37,9 +38,11 @@ def running_server() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.headless=true", f"--server.port={port}"]
+    caches = tempfile.TemporaryDirectory()  # stored runs and saved mappings of nobody else
     process = subprocess.Popen(
         [*command, "--server.address=127.0.0.1", "--server.fileWatcherType=none"],
         cwd=ROOT,
+        env={**os.environ, "OFFRL_RUNS": caches.name, "XDG_CACHE_HOME": caches.name},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
@@ -58,6 +61,7 @@ def running_server() -> Iterator[str]:
         process.terminate()
         process.wait(10)
         process.stdout.close()
+        caches.cleanup()
 
 
 @pytest.fixture(scope="session")

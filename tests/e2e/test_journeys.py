@@ -145,6 +145,20 @@ def test_the_workbench_from_a_file_without_rewards_to_its_values_and_back(page, 
     assert page.get_by_text("19 of 20 with a known outcome").count()
 
 
+def test_a_run_outlives_the_tab_that_started_it(page, browser, server):
+    link = "/train?learners=fqi_sampled&edits=keep:0.1:0&seed=11"
+    page.goto(link)
+    settle(page)
+    page.get_by_role("button", name=re.compile("^Run ")).click()
+    page.get_by_role("button", name="Stop").wait_for()
+    page.goto("about:blank")
+    later = browser.new_context(base_url=server).new_page()
+    later.goto(link)
+    later.get_by_text("Success is exact where a world is known").wait_for(timeout=60_000)
+    assert not later.get_by_role("button", name=re.compile("^Run ")).count()
+    later.context.close()
+
+
 SCREENS = {
     "light, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"},
     "dark, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "dark"},

@@ -196,13 +196,6 @@ def test_the_form_of_a_learner_follows_its_metadata_and_changes_the_result(app):
     assert app.session_state["guess"] == -1.5
 
 
-def test_the_slow_learner_waits_for_a_click_and_then_finishes(app):
-    open_page(app, "train", learners="fqi_sampled", edits="keep:0.02:0", params="fqi_sampled.n_sweeps=20")
-    assert not app.dataframe
-    app.button(key="w:run:fqi_sampled").click().run()
-    assert app.dataframe[0].value.iloc[0]["done after"] == "20 sweeps"
-
-
 def test_the_overview_tells_the_story_that_the_numbers_tell(app):
     open_page(app, "overview")
     assert "Both end up equal" in texts(app)

@@ -1,0 +1,50 @@
+"""Slow learners run beside the pages: asked for once, shown while they run, stopped on a click, found again by the link."""
+
+import time
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+from tests.pages.conftest import APP, open_page, texts
+
+QUICK = {"edits": "keep:0.02:0", "params": "fqi_sampled.n_sweeps=20"}
+LONG = {"edits": "", "params": "fqi_sampled.n_sweeps=5000"}
+
+
+@pytest.fixture(autouse=True)
+def own_runs(tmp_path, monkeypatch):
+    """Stored runs of nobody else are found here."""
+    monkeypatch.setenv("OFFRL_RUNS", str(tmp_path))
+
+
+def until(app: AppTest, met, seconds: float = 90) -> None:
+    """Look again and again, as the page does by itself in a browser."""
+    end = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < end, texts(app)
+        time.sleep(0.2)
+        app.run()
+        assert not app.exception, app.exception
+
+
+def test_a_slow_learner_waits_for_a_click_finishes_and_is_found_again_by_its_link(app):
+    open_page(app, "train", learners="fqi_sampled", seed="7", **QUICK)
+    assert not app.dataframe
+    app.button(key="w:run:fqi_sampled").click().run()
+    until(app, lambda: app.dataframe)
+    assert app.dataframe[0].value.iloc[0]["done after"] == "20 sweeps"
+    st.cache_resource.clear()
+    another = AppTest.from_file(APP, default_timeout=120)
+    open_page(another, "train", learners="fqi_sampled", seed="7", **QUICK)
+    assert another.dataframe[0].value.iloc[0]["run"] == app.dataframe[0].value.iloc[0]["run"]
+
+
+def test_a_slow_learner_can_be_stopped(app):
+    open_page(app, "train", learners="fqi_sampled", seed="8", **LONG)
+    app.button(key="w:run:fqi_sampled").click().run()
+    until(app, lambda: [button for button in app.button if button.label == "Stop"])
+    (stop,) = [button for button in app.button if button.label == "Stop"]
+    stop.click().run()
+    until(app, lambda: "Stopped before it was done" in texts(app))
+    assert not app.dataframe
