@@ -146,7 +146,9 @@ class Dataset:
                 "their last step counts as an ending."
             )
         if not self.validity_known:
-            who = "The log doesn't say" if self.framing.action == "action" else "For actions framed like this nobody says"
+            who = (
+                "The log doesn't say" if self.framing.action == "action" else "For actions framed like this nobody says"
+            )
             notes.append(f"{who} which actions were available, so every action counts as valid everywhere.")
         return tuple(notes)
 

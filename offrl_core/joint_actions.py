@@ -7,6 +7,7 @@ agent made one. Joined, the action is "search + search + weather", names sorted,
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -53,12 +54,17 @@ def join_parallel_calls(log: Log) -> Log:
     """
     table = log.cursor().sql(_SQL).to_arrow_table().cast(STEPS_ARROW_SCHEMA)
     table = _with_hashes(table)
+    n = n_parallel(log)
+    note = (
+        f"The parallel calls of {n:,} repl{'y' if n == 1 else 'ies'} were joined here: "
+        f"of {log.n_steps:,} steps {table.num_rows:,} are left."
+    )
     return Log(
         table,
         name=f"{log.name}, parallel calls joined",
         fingerprint=short_hash(f"{log.fingerprint} joint"),
         source=None,
-        report=log.report,
+        report=replace(log.report, notes=[*log.report.notes, note]),
         records=log,
     )
 

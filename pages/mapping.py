@@ -40,10 +40,10 @@ def render_mapping(values: list[Any], given: StepMapping, key: str) -> StepMappi
     found = {item.path: item for item in fields_of(values, steps)}
     reasons = {why.role: f"{why.reason} ({why.confidence:.0%} sure)" for why in given.why if steps == given.steps}
     chosen: dict[str, str | None] = {}
-    columns = st.columns(4)
-    for i, (role, (title, purpose)) in enumerate(mappings.ROLES.items()):
+    cells = (cell for _ in range(0, len(mappings.ROLES), 4) for cell in st.columns(4))  # row by row, also on a phone
+    for cell, (role, (title, purpose)) in zip(cells, mappings.ROLES.items(), strict=False):
         guess = getattr(given, role) if steps == given.steps else None
-        with columns[i % 4]:
+        with cell:
             chosen[role] = (
                 st.selectbox(
                     title,

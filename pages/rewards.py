@@ -28,9 +28,8 @@ def apply_recipe(log: Log, recipe: Recipe, found: RewardPreview) -> None:
     """Add the log with the new rewards to the session, and choose it."""
     with st.spinner("Writing the rewards…"):
         made = with_rewards(log, recipe, found)
-    state.uploads()[made.fingerprint] = made
+    work.show_variant(made)
     st.session_state.setdefault(BEFORE, {})[made.fingerprint] = log.fingerprint
-    state.put("data", work.UPLOAD_PREFIX + made.fingerprint)
 
 
 def undo(log: Log, before: Log) -> None:

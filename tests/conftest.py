@@ -56,3 +56,8 @@ def tiny_worlds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Browser journeys first: they take longest, and one worker takes a whole file."""
     items.sort(key=lambda item: "tests/e2e/" not in item.nodeid)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes are named by their parameter: packed ones hold the time they were packed at, another one in each worker."""
+    return argname if isinstance(val, bytes) else None

@@ -225,7 +225,7 @@ def _open_zip(name: str, data: bytes, report: ImportReport, limits: Limits, dept
         except TraceFormatError as error:
             report.at(label).lose(None, "unreadable file", part_sentence(label, error))
     if skipped := len(members) - len(wanted):
-        report.notes.append(f"{skipped:,} files in {name} that macOS or Windows adds to folders were skipped.")
+        report.notes.append(f"Skipped in {name}: files that macOS or Windows adds to folders ({skipped:,}).")
     if not members:
         raise TraceFormatError(f"{name} is a zip archive without a file in it. Pack it again.")
     return files

@@ -23,6 +23,7 @@ _PROGRESS_EVERY = 256  # rows
 
 _SEPARATOR_LINE = re.compile(r"sep=[,;\t|]\s*\n")  # Excel's own first line
 _COLUMN_NAME = re.compile(r"[^\W\d][\w .:/()%#@\[\]-]*")
+_BEGINS_LIKE_NUMBER = re.compile(r"[+-]?\.?\d")
 _PLAIN_NAME = re.compile(r"[^\W\d][\w.-]*")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+([eE][+-]?\d+)?")
@@ -176,11 +177,13 @@ def _table(text: str, start: int, separator: str) -> _Table | None:
     rows = [[cell.strip() for cell in cells] for cells in head if len(cells) == len(names)]
     if not rows or len(rows) < 0.8 * len(head) or not _are_values(header, rows):
         return None
+    if _are_odd(header) and not 2 <= len(rows) == len(head):
+        return None
     return _Table(separator, names, table.start, table.line, separator != "," and _has_decimal_commas(rows))
 
 
 def _are_names(header: Sequence[str]) -> bool:
-    """Whether cells may name columns: at least two, all different, short, none beginning with a digit.
+    """Whether cells may name columns: at least two, all different, short, none beginning with a digit, one like a name.
 
     One may be empty, the index that pandas writes; a table drawn with bars begins and ends with empty ones.
     """
@@ -189,9 +192,15 @@ def _are_names(header: Sequence[str]) -> bool:
         len(header) >= 2
         and len(header) - len(named) <= 1
         and len(set(named)) == len(named)
-        and all(len(name) <= _LONGEST_NAME and _COLUMN_NAME.fullmatch(name) for name in named)
+        and any(_COLUMN_NAME.fullmatch(name) for name in named)
+        and all(len(name) <= _LONGEST_NAME and not _BEGINS_LIKE_NUMBER.match(name) for name in named)
         and all(len(name.split()) <= 4 for name in named)
     )
+
+
+def _are_odd(header: Sequence[str]) -> bool:
+    """Whether some name has signs that names seldom have, such as HTML: then the rows must leave no doubt."""
+    return not all(_COLUMN_NAME.fullmatch(name) for name in header if name)
 
 
 def _are_values(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

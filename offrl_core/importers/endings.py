@@ -18,7 +18,7 @@ from offrl_core.importers.report import ImportReport, Place
 
 UNSAID = -1  # a flag that the log doesn't give; else it is 0 or 1
 
-IntArray = NDArray[np.int64]
+IntArray = NDArray[np.int64] | NDArray[np.int32]
 BoolArray = NDArray[np.bool_]
 
 
@@ -95,7 +95,7 @@ def in_time(episodes: IntArray, t: IntArray) -> IntArray:
     """(N,) places of steps by episode, then t; equal ones stay in the order of reading."""
     if not len(t):
         return np.arange(0)
-    keys = episodes * (int(t.max()) - int(t.min()) + 1) + (t - int(t.min()))
+    keys = episodes.astype(np.int64) * (int(t.max()) - int(t.min()) + 1) + (t.astype(np.int64) - int(t.min()))
     if np.all(keys[1:] >= keys[:-1]):
         return np.arange(len(t))
     return np.argsort(keys, kind="stable")
@@ -140,7 +140,7 @@ def settle_endings(columns: StepColumns, report: ImportReport, place_of: Callabl
     _close_inner(columns, inner, place_of)
     n_bare = _close_last(columns, last)
     n_open = int(np.count_nonzero(columns.terminal[last] == UNSAID))
-    n_gaps = int(np.count_nonzero(same & (t[1:] - t[:-1] > 1)))
+    n_gaps = int(np.count_nonzero(same & (t[1:] - t[:-1].astype(np.int64) > 1)))
     if n_gaps:
         message = f"the step numbers of episodes have {n_gaps:,} gaps; steps may be missing from the log"
         report.at(report.source).mend("t", "gaps between steps", message)

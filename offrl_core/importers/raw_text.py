@@ -9,7 +9,7 @@ import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -132,7 +132,7 @@ class RawRecords:
                 chunks.append(pa.array([storable_text(raw.pop(key)) for key in some], type=pa.string()))
             self.add(keys[start][0], numbers, _text_in(pa.chunked_array(chunks)))
 
-    def add_lines(self, source: str, text: FileText, numbers: IntArray, offsets: IntArray, sizes: IntArray) -> None:
+    def add_lines(self, source: str, text: FileText, numbers: IntArray, offsets: IntArray, sizes: NDArray[Any]) -> None:
         """Add lines of a file by where they stand in it."""
 
         def line(i: int) -> str:

@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from offrl_core.importers.endings import StepColumns, column_of, flags_of, in_time
+from offrl_core.importers.endings import IntArray, StepColumns, column_of, flags_of, in_time
 from offrl_core.schema import STEPS_ARROW_SCHEMA, storable_text
 
-_KEPT_BYTES = 2**25  # of tables in memory; what goes beyond is put on the disk
+KEPT_BYTES = 2**27  # of tables in memory; what goes beyond is put on the disk
 
-_PUT_AWAY_BYTES = 2**24  # at a time, once that has begun
+_ROWS = 2**16
+_PUT_AWAY_BYTES = 2**23  # at a time, once that has begun
 
-IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 Steps: TypeAlias = Any  # a pyarrow.Table, or a pyarrow.parquet.ParquetFile, which most imports never load
 
@@ -65,10 +65,12 @@ class StepParts:
     """Steps in the order of reading.
 
     Attributes:
+        room: bytes of tables that may stay in memory.
         n: N, steps so far.
         ids: names of the episodes, by number.
     """
 
+    room: int = field(default_factory=lambda: KEPT_BYTES)
     n: int = 0
     ids: dict[str, int] = field(default_factory=dict)
     _parts: list[pa.Table | int] = field(default_factory=list)
@@ -77,7 +79,7 @@ class StepParts:
     _loose_bytes: int = 0
     _files: dict[str, int] = field(default_factory=dict)
     _file_numbers: list[NDArray[np.int32]] = field(default_factory=list)
-    _records: list[IntArray] = field(default_factory=list)
+    _records: list[NDArray[Any]] = field(default_factory=list)
     _renamed: dict[str, str] = field(default_factory=dict)
     _closed: StepColumns | None = None
     _kept: IntArray | None = None
@@ -89,19 +91,20 @@ class StepParts:
             return
         self._columns.append(
             StepColumns(
-                _numbers(table["episode_id"], self.ids),
-                np.asarray(table["t"].to_numpy(), dtype=np.int64),
+                _numbers(table["episode_id"], self.ids).astype(np.int32),
+                np.asarray(table["t"].to_numpy()),
                 np.zeros(n, dtype=bool) if done is None else done,
                 flags_of(table["terminal"]),
                 flags_of(table["timeout"]),
             )
         )
-        self._records.append(np.asarray(table["record"].fill_null(0).to_numpy()))
+        records = table["record"].fill_null(0).to_numpy()
+        self._records.append(records if records.max() >= 2**31 else records.astype(np.int32))
         self._file_numbers.append(_numbers(table["source_file"].fill_null(""), self._files).astype(np.int32))
         self.n += n
         self._parts.append(table)
         self._loose_bytes += table.nbytes
-        if self._loose_bytes > (_PUT_AWAY_BYTES if self._drawer else _KEPT_BYTES):
+        if self._loose_bytes > (_PUT_AWAY_BYTES if self._drawer else self.room):
             self._put_away()
 
     def _put_away(self) -> None:
@@ -186,20 +189,23 @@ def in_order(all_parts: Sequence[StepParts]) -> tuple[Steps, int]:
     """
     episodes, t, n_episodes = _together(all_parts)
     order = in_time(episodes, t)
-    last = np.append(episodes[order][1:] != episodes[order][:-1], True) if len(order) else np.zeros(0, dtype=bool)
+    is_sorted = bool(np.all(order[1:] > order[:-1]))
+    episodes = episodes if is_sorted else episodes[order]
+    last = np.append(episodes[1:] != episodes[:-1], True) if len(order) else np.zeros(0, dtype=bool)
     tables = _numbered(table for parts in all_parts for table in parts.tables())
-    if not np.array_equal(order, np.arange(len(order))):
-        whole = pa.concat_tables(tables).take(pa.array(order))
-        tables = iter(whole.combine_chunks().to_batches(max_chunksize=2**16))
-        tables = map(lambda batch: pa.Table.from_batches([batch]), tables)
+    if not is_sorted:
+        whole = pa.concat_tables(tables)  # with one that is out of order, all have to be at hand
+        tables = (whole.take(pa.array(order[i : i + _ROWS])) for i in range(0, len(order), _ROWS))
     tables = _ended(tables, last)
     is_large = any(parts.is_large for parts in all_parts)
     return (_as_parquet(tables) if is_large else pa.concat_tables(tables)), n_episodes
 
 
-def _together(all_parts: Sequence[StepParts]) -> tuple[IntArray, IntArray, int]:
+def _together(all_parts: Sequence[StepParts]) -> tuple[NDArray[Any], NDArray[Any], int]:
     """Numbers of the episodes and step numbers of all steps; parts share no episode."""
-    episodes, t, n_before = [], [], 0
+    episodes: list[NDArray[Any]] = []
+    t: list[NDArray[Any]] = []
+    n_before = 0
     for parts in all_parts:
         columns = parts.columns()
         episodes.append(columns.episodes + n_before)

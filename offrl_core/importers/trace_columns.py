@@ -30,8 +30,11 @@ from offrl_core.importers.trace_cells import OPENED, columns_of_leaves
 from offrl_core.importers.trace_parquet import flat_steps
 from offrl_core.schema import STEPS_ARROW_SCHEMA, steps_table, storable_text
 
-_CHUNK = 2**22  # bytes read at a time; DuckDB needs some ten times as much while it works on them
-_WORKERS = min(2, os.cpu_count() or 1)
+_CHUNK = 2**23  # bytes read at a time; DuckDB needs some ten times as much while it works on them
+# In a large upload memory counts for more than time:
+_SMALL_CHUNK, _SMALL_ROOM = 3 * 2**19, 2**23
+_LARGE_FILE = 2**28
+_WORKERS = min(2, os.cpu_count() or 1)  # each needs memory of its own
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -71,9 +74,10 @@ class _Lines:
     note: Callable[[Record], None]
 
 
-def read(sources: Iterable[Source], report: ImportReport) -> tuple[StepParts, RawRecords]:
+def read(sources: Sequence[Source], report: ImportReport) -> tuple[StepParts, RawRecords]:
     """Read files in the trace schema, whatever their layout, like ``trace_schema.read``."""
-    parts, raw = StepParts(), RawRecords()
+    is_large = sum(source.size for source in sources) >= _LARGE_FILE
+    parts, raw = StepParts(_SMALL_ROOM) if is_large else StepParts(), RawRecords()
     for source in sources:
         for steps in _steps_of(source, report, raw):
             parts.add(steps.table, steps.done)
@@ -168,16 +172,15 @@ class _Chunk:
 def _chunks(lines: _Lines) -> Iterator[_Chunk]:
     position, number = lines.start, lines.number
     while position < lines.text.size:
-        data = _whole_lines(lines.text, position)
+        data = _whole_lines(lines.text, position, _CHUNK if lines.text.size < _LARGE_FILE else _SMALL_CHUNK)
         chunk, n_lines = _cut(data, position, number)
         yield chunk
         position, number = position + len(data), number + n_lines
         lines.tick(position / lines.text.size)
 
 
-def _whole_lines(text: FileText, position: int) -> bytes:
+def _whole_lines(text: FileText, position: int, size: int) -> bytes:
     """Bytes from here to the end of a line: as many as a chunk shall have, or one line that is longer."""
-    size = _CHUNK
     while True:
         data = text.read(position, position + size)
         if position + len(data) >= text.size:
@@ -281,7 +284,7 @@ def _completed(
         lines.text,
         chunk.numbers[kept],
         chunk.offset + np.concatenate(starts)[order],
-        np.concatenate(sizes)[order],
+        np.concatenate(sizes)[order].astype(np.int32),
     )
     name = pa.array([storable_text(lines.name)] * 1).take(pa.array(np.zeros(len(kept), dtype=np.int64)))
     at = STEPS_ARROW_SCHEMA.get_field_index("source_file")

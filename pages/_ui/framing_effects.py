@@ -126,6 +126,7 @@ def _metric(label: str, value: float | None, before: float | None, kind: str, he
     delta = None
     if value is not None and before is not None and value != before:
         delta = difference.format((value - before) * (100 if kind == "share" else 1))
+        delta = delta if any(digit in "123456789" for digit in delta) else None  # not "-0.0 points"
     st.metric(
         label,
         "unknown" if value is None else written.format(value),

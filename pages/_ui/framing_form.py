@@ -93,7 +93,7 @@ def render_form(now: work.Current) -> None:
         st.markdown("##### Reward")
         _render_reward(now, choices, offers)
     if problem:
-        layout.error(f"{problem[1]} The framing stays as it was.")
+        layout.error(f"{problem[1].rstrip('.')}. The framing stays as it was.")
 
 
 def _apply(log: Log, choices: FramingChoices, widget: str, change: Change) -> None:

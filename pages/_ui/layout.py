@@ -133,9 +133,9 @@ def truth_unknown(now: Any) -> None:
 
 def what_ran(now: Any, edit: CoverageEdit) -> str:
     """The SQL of an edit; for a re-collection what was collected, and the SQL of what the new log doesn't hold."""
-    if not (isinstance(edit, DropAction) and edit.how == "recollect"):
-        return edit.keep_sql
     source = now.dataset.log.source if now.dataset else now.log.source
+    if source is None or not (isinstance(edit, DropAction) and edit.how == "recollect"):
+        return edit.keep_sql
     return (
         f"-- {source.n_episodes:,} episodes collected anew in the world {source.world}, seed {source.seed}.\n"
         f"-- The new log has no row with this condition:\n{edit.condition}"

@@ -37,7 +37,7 @@ def render_report(now: work.Current) -> None:
         st.button(
             f"Join the parallel calls of {n:,} repl{'y' if n == 1 else 'ies'}",
             icon=":material/call_merge:",
-            on_click=lambda: work.show_log(join_parallel_calls(now.log)),
+            on_click=lambda: work.show_variant(join_parallel_calls(now.log)),
             help="The model decided once and called several tools. As separate rows the second call has no result of the first "
             "in its state; joined they are one action such as “search + weather”. Makes a new log; this one stays.",
         )

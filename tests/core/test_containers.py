@@ -196,8 +196,8 @@ def test_what_file_managers_add_is_skipped_and_counted() -> None:
     imported = read_source("f", zipped(*junk, ("a.jsonl", STEPS), ("folder/", b"")))
     assert imported.steps.num_rows == 2
     assert imported.report.problems == []
-    assert [note for note in imported.report.notes if "skipped" in note] == [
-        "4 files in f that macOS or Windows adds to folders were skipped."
+    assert [note for note in imported.report.notes if "Skipped" in note] == [
+        "Skipped in f: files that macOS or Windows adds to folders (4)."
     ]
 
 

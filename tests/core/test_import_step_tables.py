@@ -81,6 +81,15 @@ def test_prose_logs_and_json_are_no_tables(text: str) -> None:
     assert not looks_like_csv(text)
 
 
+@pytest.mark.parametrize(
+    "name", ["<b>score</b>", "![x](http://example.org/a.png)", "'; DROP TABLE steps;--", "$cost", "🚀", "what?", "=1+1"]
+)
+def test_odd_names_of_columns_are_names(name: str) -> None:
+    assert looks_like_csv(f"id,{name},reward\na,x,0.5\nb,y,1\n")
+    assert not looks_like_csv(f"id,{name},reward\na,x\nb,y,1\n")  # not without doubt
+    assert not looks_like_csv(f"Well, {name}\nSo, they went home.\nThen, nothing.")
+
+
 def test_no_real_text_but_csv_is_taken_for_a_table() -> None:
     root = shared_trace("damaged").parent
     taken = {path.name for path in root.rglob("*") if path.is_file() and _is_csv(path)}

@@ -1,6 +1,7 @@
 """Parallel calls of a reply as one joint action: what is merged, what is summed, and what stays as it was."""
 
 import json
+from collections import Counter
 from typing import Any
 
 from hypothesis import given
@@ -78,6 +79,9 @@ def test_rewards_and_replies_are_kept(steps: list[tuple[str, int, float | None]]
     rows = [call(t, action, f"r{reply}", reward=reward) for t, (action, reply, reward) in enumerate(steps)]
     log = join_parallel_calls(make_log(rows))
     assert log.n_steps == len({reply for _, reply, _ in steps})
+    n_joined = sum(n > 1 for n in Counter(reply for _, reply, _ in steps).values())
+    assert log.report.notes[-1].startswith(f"The parallel calls of {n_joined} repl")
+    assert log.report.notes[-1].endswith(f"of {len(steps)} steps {log.n_steps} are left.")
     known = [reward for _, _, reward in steps if reward is not None]
     assert log.rows("SELECT sum(reward) FROM steps")[0][0] == (sum(known) if known else None)
     assert log.rows("SELECT t FROM steps ORDER BY t") == [(t,) for t in range(log.n_steps)]

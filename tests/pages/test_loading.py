@@ -5,6 +5,7 @@ import json
 import pytest
 
 import offrl_core as orl
+from offrl_core.coverage_edits import EDITS
 from offrl_core.importers.step_mapping import StepMapping
 from pages._ui import mappings
 from tests.pages.conftest import open_page, texts
@@ -146,6 +147,23 @@ def test_parallel_calls_can_be_joined(app):
     assert not app.exception, app.exception
     assert "1 step" in texts(app)
     assert "fare + weather" in texts(app)
+    assert "of 2 steps 1 are left" in texts(app)
+
+
+def test_joining_parallel_calls_keeps_framing_and_edits(app):
+    steps = [
+        {"episode_id": e, "t": t, "action": {"tool": tool, "decision_id": "r", "call_index": t}}
+        for e in "abcdefgh"
+        for t, tool in enumerate(["weather", "fare"])
+    ]
+    drop(app, ("a.jsonl", lines(*steps)))
+    app.session_state["framing"], app.session_state["edits"] = "step", "keep:0.5:1"
+    app.run()
+    (button,) = [button for button in app.button if "parallel calls of 8 replies" in button.label]
+    button.click().run()
+    assert not app.exception, app.exception
+    assert (app.session_state["framing"], app.session_state["edits"]) == ("step", "keep:0.5:1")
+    assert "parallel calls joined" in texts(app)
 
 
 OF_A_LINK = {
@@ -184,3 +202,35 @@ def test_the_same_file_once_more_changes_nothing(app):
     drop(app, ("a.jsonl", data))
     assert app.session_state["edits"] == "keep:0.5:1"
     assert app.session_state["framing"] == "step"
+
+
+# One edit of each kind, and the one that only a world can make: a visitor may have made it before choosing another log.
+EDITS_OF_ANY_LOG = [
+    "drop:go:episodes",
+    "drop:go:transitions",
+    "drop:go:recollect",
+    "where:episodes:t > 0",
+    "keep:0.5:1",
+    "rest:0.5:1",
+    "minreturn:1",
+    "only:task:x",
+    "cap:1:0",
+]
+
+
+def test_the_edits_above_are_of_every_kind():
+    assert {token.partition(":")[0] for token in EDITS_OF_ANY_LOG} == set(EDITS)
+
+
+@pytest.mark.parametrize("edit", EDITS_OF_ANY_LOG)
+def test_every_page_of_an_imported_log_stands_every_edit(app, edit):
+    steps = [
+        {"episode_id": e, "t": t, "action": tool, "task": "x", "reward": float(t)}
+        for e in "abcd"
+        for t, tool in enumerate(["go", "stop"])
+    ]
+    drop(app, ("a.jsonl", lines(*steps)))
+    app.session_state["edits"] = edit
+    for page in ("data", "report", "framing", "rewards", "coverage", "train", "q_values", "evaluate"):
+        app.switch_page(f"pages/{page}.py").run()
+        assert not app.exception, (page, app.exception)
