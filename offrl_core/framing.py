@@ -31,7 +31,7 @@ from .worlds import WORLDS, make_world
 
 FRAMINGS: dict[str, Framing] = {name: choices.framing() for name, choices in PRESETS.items()}
 
-MAX_PAIRS = 10_000_000  # states times actions; each is a number in several tables
+MAX_PAIRS = 3_000_000  # states times actions; each is a number in several tables
 
 
 def default_framing_name(log: Log) -> str:

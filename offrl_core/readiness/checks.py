@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ..evaluation.ope import MIN_EFFECTIVE_SAMPLE_SIZE
+from ..evaluation.ope import MAX_SHARE_LEFT_OUT, MIN_EFFECTIVE_SAMPLE_SIZE
 from .facts import Coverage, Facts
 from .families import BOOTSTRAP, EVERY, LEARN_FROM_REWARD, REWEIGHT, WHOLE_EPISODES
 
@@ -183,17 +183,20 @@ def _no_rewards(facts: Facts) -> Finding | None:
     if not n_lacking:
         return None
     none_at_all = facts.outcomes.n_rewarded == 0
+    too_many = n_lacking > MAX_SHARE_LEFT_OUT * facts.n_episodes
+    blocked = LEARN_FROM_REWARD if none_at_all else REWEIGHT if too_many else ()
     sentence = (
         "No episode has a reward, so good ones can't be told from bad ones."
         if none_at_all
-        else f"{_share(n_lacking, facts.n_episodes, 'episode')} have no reward: unknown, not 0. They can only be copied."
+        else f"{_share(n_lacking, facts.n_episodes, 'episode')} have no reward: unknown, not 0. They can only be copied"
+        + ("; so many that the others may not be like them, and weighing episodes is refused." if too_many else ".")
     )
     return Finding(
         key="no rewards",
         sentence=sentence,
         fix="Log how each episode turned out, or join a file of outcomes: reward on the last step is enough.",
-        blocks=LEARN_FROM_REWARD if none_at_all else (),
-        weakens=("bc",) if none_at_all else LEARN_FROM_REWARD,
+        blocks=blocked,
+        weakens=("bc",) if none_at_all else _except(LEARN_FROM_REWARD, blocked),
         columns=("reward",),
         n=n_lacking,
         n_all=facts.n_episodes,
@@ -207,7 +210,9 @@ def _returns_hidden_by_framing(facts: Facts) -> Finding | None:
     if facts.coverage is None or n <= 0:
         return None
     none_known = outcomes.n_known == 0
+    too_many = n > MAX_SHARE_LEFT_OUT * facts.n_episodes
     blocked = LEARN_FROM_REWARD if not outcomes.has_rewards else WHOLE_EPISODES if none_known else ()
+    blocked = blocked or (REWEIGHT if too_many else ())
     return Finding(
         key="returns unknown",
         sentence=f"In {_share(n, outcomes.n_rewarded, 'rewarded episode')} some steps have no reward. This framing adds "

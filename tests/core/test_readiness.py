@@ -554,3 +554,17 @@ def test_the_sentences_are_sentences() -> None:
             assert re.fullmatch(r"[A-Z0-9].*\.", fix.why), fix.why
             assert re.fullmatch(r"[A-Z].*\.", fix.order), fix.order
         assert all(re.fullmatch(r"[A-Z0-9].*\.", note) for note in report.notes)
+
+
+@pytest.mark.parametrize(("n_lacking", "verdict"), [(4, "ready with caveats"), (6, "blocked")])
+def test_a_log_that_estimates_would_refuse_is_not_called_ready_for_them(n_lacking: int, verdict: str) -> None:
+    """One rule for both: above a fifth of episodes without a return, weighing the others is refused."""
+    rows = []
+    for i in range(25):
+        reward = None if i < n_lacking else float(i % 2)
+        rows += episode(f"e{i}", ("s", "a" if i % 2 else "b", reward))
+    log = make_log(rows)
+    dataset = orl.frame(log)
+    assert orl.assess(log).verdict("is").verdict == verdict
+    refused = orl.estimate(orl.train(dataset, "bc", imitate="frequencies").policy, dataset, "is").unmet == "known_returns"
+    assert refused == (verdict == "blocked")

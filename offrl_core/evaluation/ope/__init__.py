@@ -26,6 +26,7 @@ from .nouns import Estimate as Estimate
 from .nouns import EstimatorSpec as EstimatorSpec
 from .nouns import Propensities
 from .preconditions import MAX_SHARE_LEAVING as MAX_SHARE_LEAVING
+from .preconditions import MAX_SHARE_LEFT_OUT as MAX_SHARE_LEFT_OUT
 from .preconditions import MIN_EFFECTIVE_SAMPLE_SIZE as MIN_EFFECTIVE_SAMPLE_SIZE
 from .preconditions import PRECONDITIONS as PRECONDITIONS
 from .preconditions import Checked, check
