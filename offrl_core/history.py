@@ -56,6 +56,8 @@ class History:
         return tuple(event for event in self._kept if event.number > since)
 
     def _thin(self) -> None:
+        if self.n_seen <= MAX_POINTS:
+            return
         stride = 1
         while self.n_seen // stride > MAX_POINTS:
             stride *= 2

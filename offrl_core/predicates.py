@@ -197,7 +197,10 @@ def _statement(text: str, windows: bool = False) -> _Node:
     _check_text(text)
     tree = _tree(f"{_BEFORE}\n{text}{_EPISODE if windows else ''}")
     if tree["error"]:
-        raise InvalidPredicate(f"The condition doesn't parse: {tree['error_message']}, in {_short(text)}.")
+        reason = tree["error_message"]
+        if "serialized to json" in reason:  # the parser's way to say that this is no SELECT any more
+            reason = "give one condition without ;, such as task = 'mul'"
+        raise InvalidPredicate(f"The condition doesn't parse: {reason}, in {_short(text)}.")
     statements: list[_Node] = tree["statements"]
     rest = {name: part for name, part in statements[0]["node"].items() if name != "where_clause"}
     if len(statements) != 1 or rest != _expected_rest():

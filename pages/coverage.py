@@ -94,7 +94,9 @@ def render_form(now: work.Current) -> None:
         f"{layout.plain(edit.sentence, 300)} Would leave **{after.n_steps:,}** of {before.n_steps:,} steps in "
         f"{after.n_episodes:,} of {before.n_episodes:,} episodes."
     )
-    st.button("Take it away", type="primary", icon=":material/content_cut:", on_click=add_edit, args=(edit,))
+    again = edit in now.edits
+    label = "This is already taken away" if again else "Take it away"
+    st.button(label, type="primary", icon=":material/content_cut:", on_click=add_edit, args=(edit,), disabled=again)
 
 
 def render_removed(now: work.Current) -> None:

@@ -61,9 +61,11 @@ def render_table(now: work.Current, comparison: Comparison) -> None:
     table = pd.DataFrame(rows)
     st.dataframe(table, hide_index=True)
     logged = comparison.logged
-    own = "unknown" if logged.value is None else f"{logged.value:+.3f} [{logged.low:+.3f}, {logged.high:+.3f}]"
+    own = "What the log's own agent got is unknown."
+    if logged.value is not None:
+        own = f"The log's own agent got {logged.value:+.3f} [{logged.low:+.3f}, {logged.high:+.3f}]."
     st.caption(
-        f"Discounted return with a 95 % interval from an episode bootstrap. The log's own agent got {own}. "
+        f"Discounted return with a 95 % interval from an episode bootstrap. {own} "
         "A refusal is an answer: the page says below what is missing."
     )
     data = layout.safe_csv(comparison.table())

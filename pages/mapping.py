@@ -129,6 +129,12 @@ def render_page(upload: loading.Upload) -> None:
             else "This is a guess; hover a title for its reason."
         )
     )
+    if not upload.error and upload.mapping is None and upload.format != "step_table":
+        known = work.chosen_log().report.format
+        if known not in ("", "step_table"):
+            st.info(
+                f"These files were read as {layout.plain(known)}, a known format: you need no mapping, but can make one."
+            )
     mapping = render_mapping(values, saved or guess, f"w:map:{fingerprint(values)}")
     render_preview(values, mapping)
     with st.container(horizontal=True):

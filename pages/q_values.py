@@ -6,7 +6,7 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.evaluation.diagnostics import promised_return, sort_order, state_table
+from offrl_core.evaluation.diagnostics import sort_order, state_table
 from offrl_core.figures.heatmaps import make_q_maps
 from offrl_core.worlds import WORLDS
 from pages._ui import bands, evidence, layout, navigation, parameters, state, work
@@ -132,12 +132,7 @@ def render_page(now: work.Current) -> None:
             "This learner has no values: it copies the log. The map shows nothing to learn from but its counts; see Coverage."
         )
         return
-    returned = dataset.mean_return
-    if returned is not None:
-        st.caption(
-            f":material/compare_arrows: At the start this policy promises **{promised_return(dataset, model):+.3f}** (learned, "
-            f"discounted); the episodes of the log returned **{returned:+.3f}** on average. A wide gap asks for evidence."
-        )
+    evidence.render_promise(dataset, model)
     table = state_table(dataset, model, true_q, state.get("min_count"))
     rows = ordered_states(dataset, table)
     if not len(rows):

@@ -39,7 +39,9 @@ def render_verdicts(report: Readiness) -> None:
             with place:
                 render_card(verdict)
     numbers = " Numbers lead to the list below." if report.fixes else ""
-    st.caption(f"The verdicts concern the log, whether or not this app has the method.{numbers}")
+    st.caption(
+        f"Ready means that the log has what a method reads; whether it can judge a given policy, Evaluate says.{numbers}"
+    )
 
 
 def render_table(table: Table, key: str) -> None:

@@ -13,8 +13,14 @@ from pages._ui import beside, config_form, layout, navigation, parameters, refus
 
 
 def chosen_learners() -> list[str]:
-    """Learners of the link that exist."""
-    return [name for name in dict.fromkeys(state.get("learners").split(",")) if name in orl.ALGORITHMS]
+    """Learners of the link that exist; others are dropped from it with a warning."""
+    asked = list(dict.fromkeys(name for name in state.get("learners").split(",") if name))
+    known = [name for name in asked if name in orl.ALGORITHMS]
+    if len(known) < len(asked):
+        unknown = ", ".join(name for name in asked if name not in known)
+        layout.warning(f"The link names learners that don't exist here: {unknown}. They were left out.")
+        state.put("learners", ",".join(known))
+    return known
 
 
 def render_choice() -> list[str]:
@@ -58,7 +64,11 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
         row["exact success"] = "unknown"
     guess = work.estimated(dataset, model)
     row["estimate from the log (WIS)"] = (
-        "refused" if guess.value is None else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
+        "refused"
+        if guess.value is None
+        else f"{guess.value:+.3f} (no spread)"
+        if guess.low == guess.high
+        else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
     )
     row["run"] = run_id(dataset, algorithm, model.config, model.seed)
     return row

@@ -39,6 +39,16 @@ def learners_table() -> str:
     return "\n".join(lines)
 
 
+def worlds_table() -> str:
+    """Every world with its hidden truths, and what it needs."""
+    lines = ["| name | what it is | once deployed, it… | needs |", "|---|---|---|---|"]
+    for name, spec in WORLDS.items():
+        deployments = "; ".join(deployment.title for deployment in spec.deployments.values())
+        needs = f"`{spec.install}`" if spec.install else ""
+        lines.append(f"| `{name}` | {spec.title}. {spec.summary} | {deployments} | {needs} |")
+    return "\n".join(lines)
+
+
 def formats_table() -> str:
     """Every trace format."""
     return "\n".join(
@@ -46,7 +56,7 @@ def formats_table() -> str:
     )
 
 
-TABLES = {"story": story_table, "learners": learners_table, "formats": formats_table}
+TABLES = {"story": story_table, "learners": learners_table, "worlds": worlds_table, "formats": formats_table}
 
 
 def with_tables(text: str) -> str:

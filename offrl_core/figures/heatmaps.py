@@ -257,6 +257,7 @@ def _chosen_marks(chosen: Sequence[int], valid: BoolArray) -> dict[str, Any]:
         "marker": {"symbol": "triangle-right", "size": 9, "color": "#111111", "line": {"width": 1, "color": "#ffffff"}},
         "hoverinfo": "skip",
         "name": "chosen",
+        "unselected": {"marker": {"opacity": 1}},  # else a click on a cell fades all of them
     }
 
 

@@ -22,9 +22,9 @@ MUTED = "#8A93A0"
 ACCENT = "#C0589A"
 HATCH = "#7A4A00"
 
-# Counts: light to dark blue. Values: orange below, blue above, through a grey that both themes show.
+# Counts: light to dark blue. Values: grey below, blue above: orange stays with what was never seen.
 COUNT_SCALE = [[0.0, "#DCEBF7"], [0.5, "#6AAED6"], [1.0, "#0B4F8A"]]
-VALUE_SCALE = [[0.0, "#8C4A00"], [0.25, "#E3A55B"], [0.5, "#E9E9E6"], [0.75, "#72AEDB"], [1.0, "#0B4F8A"]]
+VALUE_SCALE = [[0.0, "#4A4F57"], [0.25, "#A2A7AF"], [0.5, "#ECECEA"], [0.75, "#72AEDB"], [1.0, "#0B4F8A"]]
 DIFFERENCE_SCALE = [[0.0, "#0A6E57"], [0.25, "#6CC0A6"], [0.5, "#ECECEA"], [0.75, "#D58CB9"], [1.0, "#84286A"]]
 
 

@@ -70,6 +70,9 @@ class Fix:
     certain: bool  # False where the trouble is possible only, because the log doesn't say
 
 
+PROBLEMS_TOLD = 20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportSummary:
     """What the import read, in its own words."""
@@ -78,6 +81,7 @@ class ImportSummary:
     sentence: str
     n_problems: int
     n_lost: int
+    problems: tuple[str, ...]  # the first ones in words, those that set data aside on top
     notes: tuple[str, ...]
 
 
@@ -205,6 +209,7 @@ def _import_summary(report: ImportReport) -> ImportSummary:
         sentence=report.sentence() if report.n_records else report.why,
         n_problems=report.tally.total(),
         n_lost=report.n_lost,
+        problems=tuple(p.sentence() for p in sorted(report.problems, key=lambda p: not p.lost)[:PROBLEMS_TOLD]),
         notes=tuple(report.notes),
     )
 

@@ -211,8 +211,8 @@ def _returns_hidden_by_framing(facts: Facts) -> Finding | None:
         return None
     none_known = outcomes.n_known == 0
     too_many = n > MAX_SHARE_LEFT_OUT * facts.n_episodes
-    blocked = LEARN_FROM_REWARD if not outcomes.has_rewards else WHOLE_EPISODES if none_known else ()
-    blocked = blocked or (REWEIGHT if too_many else ())
+    partly = WHOLE_EPISODES if none_known else REWEIGHT if too_many else ()
+    blocked = partly if outcomes.has_rewards else LEARN_FROM_REWARD
     return Finding(
         key="returns unknown",
         sentence=f"In {_share(n, outcomes.n_rewarded, 'rewarded episode')} some steps have no reward. This framing adds "

@@ -98,7 +98,9 @@ def _failures(report: Readiness, kind: str, families: Sequence[str]) -> list[str
     if kind == "problems":
         return [f"The import had {imported.n_problems:,} problems."] if imported.n_problems else []
     if kind == "lost":
-        return [f"The import set data aside {imported.n_lost:,} times."] if imported.n_lost else []
+        if not imported.n_lost:
+            return []
+        return [f"The import set data aside {imported.n_lost:,} times. The first: {imported.problems[0]}"]
     return [
         f"{verdict.title} is blocked. {verdict.blocked_by[0].sentence}"
         for verdict in report.verdicts

@@ -54,7 +54,9 @@ def sections(report: Readiness) -> list[Section]:
         Section("Tool calls", _call_sentences(facts.calls), _tool_table(facts.calls)),
         Section("Drift across versions", *_drift(facts)),
         Section("The trace schema, field by field", (), _field_table(report.fields)),
-        Section("The import", () if facts.world else (report.imported.sentence, *report.imported.notes)),
+        Section(
+            "The import", () if facts.world else (report.imported.sentence, *_problems(report), *report.imported.notes)
+        ),
     ]
     return [section for section in found if section.sentences or section.table]
 
@@ -407,3 +409,10 @@ def _html_table(table: Table) -> str:
     head = "".join(f"<th>{html.escape(heading)}</th>" for heading in table.headings)
     rows = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
     return f"<table>{f'<thead><tr>{head}</tr></thead>' if any(table.headings) else ''}<tbody>{rows}</tbody></table>"
+
+
+def _problems(report: Readiness) -> tuple[str, ...]:
+    """The first problems of the import in words, and how many more there are."""
+    told, n = report.imported.problems, report.imported.n_problems
+    more = (f"{n - len(told):,} more problems; the page Data lists them.",) if n > len(told) else ()
+    return (*told, *more)

@@ -60,7 +60,8 @@ def _render_chips(now: work.Current) -> None:
             first, last = dataset.stages[0], dataset.stages[-1]
             left = f"**{last.n_steps:,}** of {first.n_steps:,} steps" if now.edits else f"**{last.n_steps:,}** steps"
             pairs = f"{int((dataset.support_mask() & dataset.valid_mask).sum()):,} of {int(dataset.valid_mask.sum()):,}"
-            st.caption(f"{left} · {last.n_episodes:,} episodes · {pairs} valid state-action pairs seen")
+            known = "valid " if dataset.validity_known else ""
+            st.caption(f"{left} · {last.n_episodes:,} episodes · {pairs} {known}state-action pairs seen")
 
 
 def render_link(place: DeltaGenerator) -> None:

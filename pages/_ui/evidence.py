@@ -8,10 +8,10 @@ import pandas as pd
 import streamlit as st
 
 from offrl_core.dataset import Dataset
-from offrl_core.evaluation.diagnostics import Evidence, evidence, value_parts
+from offrl_core.evaluation.diagnostics import Evidence, evidence, promised_return, value_parts
 from offrl_core.interfaces import TrainedModel
 
-from . import episode, layout, state
+from . import episode, layout, state, work
 
 
 def take_click(points: list[dict[str, Any]]) -> None:
@@ -132,3 +132,15 @@ def _render_rows(dataset: Dataset, found: Evidence) -> None:
     if chosen:
         row = found.rows.iloc[chosen[0]]
         episode.render_episode(dataset.log, str(row["episode_id"]), int(row["t"]))
+
+
+def render_promise(dataset: Dataset, model: TrainedModel) -> None:
+    """What the policy promises at the start, and what the log's own episodes got."""
+    own = work.own_return(dataset)
+    if own.value is None:
+        return
+    n = f"{own.n_episodes:,} of {dataset.n_episodes:,} " if own.n_episodes < dataset.n_episodes else ""
+    st.caption(
+        f":material/compare_arrows: At the start this policy promises **{promised_return(dataset, model):+.3f}** (learned); "
+        f"the {n}episodes of the log returned **{own.value:+.3f}** on average, both discounted. A wide gap asks for evidence."
+    )

@@ -19,6 +19,7 @@ from offrl_core.behavior import Behavior
 from offrl_core.coverage_edits import CoverageEdit, edits_from_link
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidEdit, OffRLError
+from offrl_core.evaluation.comparison import LoggedReturn, logged_return
 from offrl_core.evaluation.exact import Truth
 from offrl_core.evaluation.ope import Estimate
 from offrl_core.framing import default_framing_name
@@ -264,6 +265,16 @@ def exact_q(dataset: Dataset, model: TrainedModel, deployment: str) -> FloatArra
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
 def _exact_q(key: tuple[str, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> FloatArray | None:
     return orl.exact_q_of(_model, _dataset, deployment)
+
+
+def own_return(dataset: Dataset) -> LoggedReturn:
+    """:func:`offrl_core.evaluation.comparison.logged_return`, once."""
+    return _own_return(dataset_key(dataset), dataset)
+
+
+@st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
+def _own_return(key: tuple[str, str, str], _dataset: Dataset) -> LoggedReturn:
+    return logged_return(_dataset)
 
 
 def estimated(dataset: Dataset, model: TrainedModel) -> Estimate:

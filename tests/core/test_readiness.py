@@ -566,5 +566,7 @@ def test_a_log_that_estimates_would_refuse_is_not_called_ready_for_them(n_lackin
     log = make_log(rows)
     dataset = orl.frame(log)
     assert orl.assess(log).verdict("is").verdict == verdict
-    refused = orl.estimate(orl.train(dataset, "bc", imitate="frequencies").policy, dataset, "is").unmet == "known_returns"
+    refused = (
+        orl.estimate(orl.train(dataset, "bc", imitate="frequencies").policy, dataset, "is").unmet == "known_returns"
+    )
     assert refused == (verdict == "blocked")

@@ -84,7 +84,7 @@ def test_the_airline_file_in_three_clicks(app):
     for page in OTHER_PAGES:
         app.switch_page(f"pages/{page}.py").run()
         assert not app.exception, (page, app.exception)
-        assert f"of {after.valid_mask.sum():,} valid" in texts(app), (
+        assert f"of {after.valid_mask.sum():,} state-action pairs" in texts(app), (
             page
         )  # the bar of every page shows the chosen framing
 
