@@ -24,7 +24,7 @@ from .errors import InvalidConfig, NotPossible, UnknownName
 from .mdp import discounted_sums
 from .policies import TabularPolicy
 from .schema import canonical_json, short_hash, steps_table
-from .worlds import WORLDS, Transition, World, make_world, reachable_states
+from .worlds import WORLDS, BehaviorSpec, Transition, World, make_world, reachable_states
 
 _T = TypeVar("_T")
 
@@ -59,11 +59,9 @@ class WorldSource:
 
 
 @lru_cache(maxsize=64)
-def _made(world: str, name: str) -> AnyBehavior:
-    """A named behavior of a world, made once: some solve the world first."""
-    if WORLDS[world].missing:
-        raise NotPossible(WORLDS[world].missing)
-    return WORLDS[world].behaviors[name].make()
+def _made(agent: BehaviorSpec) -> AnyBehavior:
+    """The behavior of an agent, made once: some solve their world first."""
+    return agent.make()
 
 
 def named_behavior(behavior: str | AnyBehavior, world: str = "calculator") -> tuple[str, AnyBehavior]:
@@ -75,12 +73,14 @@ def named_behavior(behavior: str | AnyBehavior, world: str = "calculator") -> tu
     """
     if world not in WORLDS:
         raise UnknownName("world", world, WORLDS)
+    if WORLDS[world].missing:
+        raise NotPossible(WORLDS[world].missing)
     known = WORLDS[world].behaviors
     if isinstance(behavior, str):
         if behavior not in known:
             raise UnknownName(f"behavior policy of {world}", behavior, known)
-        return behavior, _made(world, behavior)
-    same = [name for name in known if _made(world, name) == behavior]
+        return behavior, _made(known[behavior])
+    same = [name for name, agent in known.items() if _made(agent) == behavior]
     return (same[0] if same else f"logger-{short_hash(canonical_json(behavior.to_json()))[:6]}"), behavior
 
 
