@@ -138,13 +138,16 @@ def steps_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     Raises:
         KeyError: a row names a column the schema doesn't have.
     """
-    unknown = {name for row in rows for name in row} - set(COLUMN_NAMES)
-    if unknown:
+    named = set().union(*rows)
+    if unknown := named - set(COLUMN_NAMES):
         raise KeyError(f"columns outside the trace schema: {sorted(unknown)}")
     columns = []
     for column in COLUMNS:
+        if column.name not in named:
+            columns.append(pa.nulls(len(rows), column.arrow_type))
+            continue
         values = [row.get(column.name) for row in rows]
-        if column.sql_type in ("VARCHAR", "JSON"):
-            values = [storable_text(v) if isinstance(v, str) else v for v in values]
+        if column.name in TEXT_COLUMNS:
+            values = [storable_text(value) if isinstance(value, str) else value for value in values]
         columns.append(pa.array(values, type=column.arrow_type))
     return pa.Table.from_arrays(columns, schema=STEPS_ARROW_SCHEMA)
