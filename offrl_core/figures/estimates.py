@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import plotly.graph_objects as go
@@ -63,21 +64,34 @@ def make_estimates(
         for _, x, colour, dash in lines
         if x is not None
     ]
+    # One above the other, as the lines may stand close together.
     layout["annotations"] = [
-        {"x": x, "y": -0.5, "yanchor": "bottom", "text": f"{name} {x:+.3f}", "showarrow": False, "font": {"size": 13}}
-        for name, x, _, _ in lines
+        {"x": x, "y": y, "yanchor": "bottom", "text": f"{name} {x:+.3f}", "showarrow": False, "font": {"size": 13}}
+        for y, (name, x, _, _) in zip((-0.5, -1.0), lines, strict=True)
         if x is not None
     ] + [
         {"xref": "paper", "x": 0.01, "xanchor": "left", "y": row, "text": "refused", "showarrow": False, "opacity": 0.7}
         for row, interval in enumerate(estimates.values())
         if interval is None
     ]
-    marks = [f"<b>{label(title)}</b>" if title == believed else label(title) for title in titles]
-    layout["xaxis"] |= {"title": "discounted return (reward units)"}
+    marks = [f"<b>{_folded(title)}</b>" if title == believed else _folded(title) for title in titles]
+    layout["xaxis"] |= {"title": "discounted return", "range": _range([*values.ravel().tolist(), truth, logged])}
     layout["yaxis"] |= {
         "tickvals": list(range(len(titles))),
         "ticktext": marks,
-        "range": [len(titles) - 0.5, -1.1],
+        "range": [len(titles) - 0.5, -1.6],
         "showgrid": False,
     }
     return go.Figure([points], layout)
+
+
+def _range(numbers: Sequence[float | None]) -> list[float]:
+    """What the axis must show, with room for the names of the lines; without any number, just something."""
+    known = [number for number in numbers if number is not None] or [0.0, 1.0]
+    room = 0.25 * (max(known) - min(known)) or 0.1
+    return [min(known) - room, max(known) + room]
+
+
+def _folded(title: str) -> str:
+    """A title on two lines where it is long, so that it fits on a phone."""
+    return "<br>".join(label(line) for line in textwrap.wrap(title, 22))

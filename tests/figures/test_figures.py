@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 
+from offrl_core.figures.estimates import make_estimates
 from offrl_core.figures.heatmaps import make_band_map, make_q_maps, make_support_map
 from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.figures.query import make_bars
@@ -157,3 +158,18 @@ def test_a_click_target_is_never_higher_than_its_row():
     for figure, rows in ((many, 100), (few, 2)):
         (cells,) = trace(figure, "cells")
         assert cells.marker.size * rows <= figure.layout.height
+
+
+def test_estimates_show_refusals_and_all_that_is_known():
+    estimates = {"Importance sampling": (0.5, 0.2, 0.9), "Weighted per-decision importance sampling": None}
+    figure = make_estimates(estimates, believed="Importance sampling", truth=1.5, logged=None)
+    assert list(figure.data[0].x) == [0.5]
+    assert [list(figure.data[0].error_x.array), list(figure.data[0].error_x.arrayminus)] == [[0.4], [0.3]]
+    texts = [annotation.text for annotation in figure.layout.annotations]
+    assert texts == ["exact +1.500", "refused"]
+    low, high = figure.layout.xaxis.range
+    assert low < 0.2
+    assert high > 1.5
+    assert "<br>" in figure.layout.yaxis.ticktext[1]
+    nothing = make_estimates({"Importance sampling": None}, believed="", truth=None, logged=None)
+    assert nothing.layout.xaxis.range[0] < nothing.layout.xaxis.range[1]
