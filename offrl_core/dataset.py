@@ -186,7 +186,7 @@ class Dataset:
 
     def transitions(self) -> Transitions:
         """The rows one by one, in the order of the log."""
-        rows = self._framed.rows.at(self._kept_places) if self.edits else self._framed.rows
+        rows = self._framed.rows.at(self.places) if self.edits else self._framed.rows
         return rows._replace(
             observations=self._own_codes(rows.observations), next_observations=self._own_codes(rows.next_observations)
         )
@@ -245,42 +245,38 @@ class Dataset:
     @cached_property
     def start_counts(self) -> IntArray:
         """(S,) how many kept episodes begin in each state; one that branches off another begins in the middle of it."""
-        framed, places = self._framed, self._kept_places
-        in_time = places[np.argsort(framed.ranks[places])]
-        episodes = framed.episodes[in_time]
-        first = np.append(True, episodes[1:] != episodes[:-1]) & ~self._is_branched_off[in_time]
-        return np.bincount(self._own_codes(framed.rows.observations[in_time[first]]), minlength=self.n_states)
+        first = self.places[self.first_rows]
+        whole = first[~self._is_branched_off[first]]
+        return np.bincount(self._own_codes(self._framed.rows.observations[whole]), minlength=self.n_states)
 
     @cached_property
     def mean_return(self) -> float | None:
         """Mean undiscounted return of the kept episodes whose rewards are all known; None where none is."""
-        framed, places = self._framed, self._kept_places
-        _, first = np.unique(framed.episodes[places], return_index=True)
-        returns = framed.episode_returns[places[first]]
+        returns = self.episode_returns[self.first_rows]
         known = returns[~np.isnan(returns)]
         return float(known.mean()) if len(known) else None
 
     @cached_property
     def reward_range(self) -> tuple[float, float]:
         """Smallest and largest known reward of a row; (0, 0) where none is known."""
-        rewards = self._framed.rows.rewards[self._kept_places]
+        rewards = self._framed.rows.rewards[self.places]
         known = rewards[~np.isnan(rewards)]
         return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
 
-    @property
+    @cached_property
     def places(self) -> IntArray:
         """(N,) place in the log of each row of :meth:`transitions`, rising."""
-        return self._kept_places
+        return _places(self.log, self.relation) if self.edits else np.arange(self.log.n_steps)
 
     @property
     def episodes(self) -> IntArray:
         """(N,) number of the episode of each row of :meth:`transitions`."""
-        return self._framed.episodes[self._kept_places]
+        return self._framed.episodes[self.places]
 
     @property
     def episode_returns(self) -> FloatArray:
         """(N,) undiscounted return of each row's episode, as logged; NaN where a reward of it is unknown."""
-        return self._framed.episode_returns[self._kept_places]
+        return self._framed.episode_returns[self.places]
 
     @cached_property
     def episode_solved(self) -> FloatArray:
@@ -310,12 +306,12 @@ class Dataset:
             sums[goes_on] = sums[goes_on] + discount * sums[ahead]
             following[goes_on] = following[ahead]
             discount *= discount
-        return sums[self._kept_places]
+        return sums[self.places]
 
     @cached_property
     def first_rows(self) -> IntArray:
         """(E,) place among :meth:`transitions` of each kept episode's first row, ordered by episode number."""
-        in_time = np.argsort(self._framed.ranks[self._kept_places])
+        in_time = np.argsort(self._framed.ranks[self.places])
         episodes = self.episodes[in_time]
         return in_time[np.append(True, episodes[1:] != episodes[:-1])]
 
@@ -339,11 +335,6 @@ class Dataset:
     @property
     def _framed(self) -> FramedLog:
         return framed_log(self.log, self.framing)
-
-    @cached_property
-    def _kept_places(self) -> IntArray:
-        """(N,) places of the kept rows in the log, rising."""
-        return _places(self.log, self.relation) if self.edits else np.arange(self.log.n_steps)
 
     @cached_property
     def _is_branched_off(self) -> BoolArray:

@@ -117,7 +117,8 @@ class SavedDataset(Dataset):
             )
 
     @cached_property
-    def _kept_places(self) -> IntArray:
+    def places(self) -> IntArray:
+        """As in :class:`Dataset`."""
         return (
             np.arange(len(self._framed.rows.actions)) if self.kept_places is None else self.kept_places.astype(np.int64)
         )
@@ -197,7 +198,7 @@ def _dataset_arrays(dataset: Dataset, framed: str) -> Arrays:
         **{f"edges_{name}": column for name, column in dataset.edges._asdict().items()},
         "valid_mask": dataset.valid_mask,
         "state_codes": dataset._state_codes,
-        "places": dataset._kept_places.astype(np.int32) if dataset.edits else np.empty(0, dtype=np.int32),
+        "places": dataset.places.astype(np.int32) if dataset.edits else np.empty(0, dtype=np.int32),
     }
 
 

@@ -273,12 +273,6 @@ def _offers(log: Log, framing: Framing) -> _Offers | None:
     return _Offers(names, rows, tools, lists.is_null().to_numpy())
 
 
-def offered_tools(log: Log) -> set[str]:
-    """Every tool the log says was available somewhere, called or not."""
-    offers = _offers(log, FRAMINGS["world_state"])
-    return set(offers.names) if offers else set()
-
-
 def _valid_mask(rows: Transitions, n_states: int, actions: tuple[str, ...], offers: _Offers | None) -> BoolArray:
     """Offered or taken pairs; a state where some step doesn't say what was offered allows all."""
     mask = np.zeros((n_states, len(actions)), dtype=bool)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 from urllib.parse import unquote
 
 from .errors import InvalidConfig
@@ -63,6 +63,35 @@ class _Plain:
         if values:
             raise ValueError(f"{cls.kind} takes no value")
         return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnSql:
+    """SQL of a visitor, over the columns of a log."""
+
+    expression: str
+    kind: ClassVar[str] = "sql"
+    shape: ClassVar[str] = "sql:EXPRESSION"
+
+    def __post_init__(self) -> None:
+        """Replace the expression by its canonical text."""
+        object.__setattr__(self, "expression", parse_expression(self.expression, COLUMN_NAMES))
+
+    @property
+    def phrase(self) -> str:
+        """Quotes the expression."""
+        return self.expression
+
+    @property
+    def token(self) -> str:
+        """sql:EXPRESSION."""
+        return link_token(self.kind, self.expression)
+
+    @classmethod
+    def parse(cls, values: Sequence[str]) -> Self:
+        """From the values of a token."""
+        (expression,) = values
+        return cls(expression)
 
 
 # -- what a state is made of -------------------------------------------------------------------------------------
@@ -123,37 +152,13 @@ class StateField:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnState:
+class OwnState(_OwnSql):
     """SQL of a visitor; a step for which it is NULL is in the state "(none)"."""
-
-    expression: str
-    kind: ClassVar[str] = "sql"
-    shape: ClassVar[str] = "sql:EXPRESSION"
-
-    def __post_init__(self) -> None:
-        """Replace the expression by its canonical text."""
-        object.__setattr__(self, "expression", parse_expression(self.expression, COLUMN_NAMES))
 
     @property
     def sql(self) -> str:
         """As text, whatever it gives."""
         return f"coalesce(({self.expression})::VARCHAR, '(none)')"
-
-    @property
-    def phrase(self) -> str:
-        """Quotes the expression."""
-        return self.expression
-
-    @property
-    def token(self) -> str:
-        """sql:EXPRESSION."""
-        return link_token(self.kind, self.expression)
-
-    @classmethod
-    def parse(cls, values: Sequence[str]) -> OwnState:
-        """From the values of a token."""
-        (expression,) = values
-        return cls(expression)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,37 +426,13 @@ def _number_in(pointer: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnReward:
+class OwnReward(_OwnSql):
     """SQL of a visitor; NULL is unknown."""
-
-    expression: str
-    kind: ClassVar[str] = "sql"
-    shape: ClassVar[str] = "sql:EXPRESSION"
-
-    def __post_init__(self) -> None:
-        """Replace the expression by its canonical text."""
-        object.__setattr__(self, "expression", parse_expression(self.expression, COLUMN_NAMES))
 
     @property
     def sql(self) -> str:
         """As a number."""
         return f"({self.expression})::DOUBLE"
-
-    @property
-    def phrase(self) -> str:
-        """Quotes the expression."""
-        return self.expression
-
-    @property
-    def token(self) -> str:
-        """sql:EXPRESSION."""
-        return link_token(self.kind, self.expression)
-
-    @classmethod
-    def parse(cls, values: Sequence[str]) -> OwnReward:
-        """From the values of a token."""
-        (expression,) = values
-        return cls(expression)
 
 
 REWARDS: dict[str, type[Choice]] = {reward.kind: reward for reward in (Outcome, LoggedReward, Components, OwnReward)}

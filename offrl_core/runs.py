@@ -74,10 +74,15 @@ class StoredRun:
 def runs_directory(directory: str | Path | None = None) -> Path:
     """Where runs are stored: as given, else the variable ``OFFRL_RUNS``, else a folder among the caches of the platform."""
     chosen = directory or os.environ.get(DIRECTORY_VARIABLE)
-    return Path(chosen).expanduser() if chosen else _cache_directory() / "offline-rl-explorer" / "runs"
+    return Path(chosen).expanduser() if chosen else cache_directory() / "runs"
 
 
-def _cache_directory() -> Path:
+def cache_directory() -> Path:
+    """The product's folder among the caches of the platform: what it keeps between sessions."""
+    return _platform_caches() / "offline-rl-explorer"
+
+
+def _platform_caches() -> Path:
     try:
         home = Path.home()
     except RuntimeError:  # nobody's home: what is stored then lasts as long as the machine keeps it

@@ -25,6 +25,7 @@ from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, requir
 from ..mdp import settled_change, value_iteration
 from ..params import param
 from ..policies import TabularPolicy, greedy_probabilities
+from .fields import NOTHING_SEEN, default_value_param, max_sweeps_param
 from .ops import beyond_reach, key_frame
 
 
@@ -43,25 +44,10 @@ class BcqConfig:
         unit="share",
         source="Fujimoto et al. 2019b, algorithm 1",
     )
-    default_value: float = param(
-        0.0,
-        label="Value where nothing was seen",
-        help="Used for pairs that compete but teach no value, and in states without any row.",
-        symbol="Q₀",
-        low=-1000.0,
-        high=1000.0,
-        step=0.05,
-        unit="reward units",
+    default_value: float = default_value_param(
+        NOTHING_SEEN, "Used for pairs that compete but teach no value, and in states without any row."
     )
-    max_sweeps: int = param(
-        5000,
-        label="At most so many sweeps",
-        help="Sweeps stop earlier, when the values stand still (to 12 digits).",
-        low=1,
-        high=100_000,
-        step=1,
-        unit="sweeps",
-    )
+    max_sweeps: int = max_sweeps_param()
 
 
 def train(dataset: Dataset, config: BcqConfig, *, seed: int) -> Training:

@@ -30,6 +30,7 @@ from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, requir
 from ..mdp import settled_change
 from ..params import param
 from ..policies import TabularPolicy, greedy_probabilities
+from .fields import NEVER_SEEN, default_value_param
 from .ops import key_frame, masked_logsumexp, masked_softmax
 
 
@@ -47,15 +48,8 @@ class CqlConfig:
         step=0.05,
         source="Kumar et al. 2020, equation (4)",
     )
-    default_value: float = param(
-        0.0,
-        label="Value of never-seen pairs",
-        help="What never-seen pairs are held to before the penalty pushes them down.",
-        symbol="Q₀",
-        low=-1000.0,
-        high=1000.0,
-        step=0.05,
-        unit="reward units",
+    default_value: float = default_value_param(
+        NEVER_SEEN, "What never-seen pairs are held to before the penalty pushes them down."
     )
     anchor_count: float = param(
         1.0,

@@ -20,8 +20,8 @@ import numpy as np
 from ..dataset import Dataset
 from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, require_rewards
 from ..mdp import settled_change, value_iteration
-from ..params import param
 from ..policies import TabularPolicy, greedy_probabilities
+from .fields import NEVER_SEEN, default_value_param, max_sweeps_param, maximum_param
 from .ops import key_frame
 
 
@@ -29,32 +29,13 @@ from .ops import key_frame
 class FqiConfig:
     """Parameters of fitted Q iteration."""
 
-    default_value: float = param(
-        0.0,
-        label="Value of never-seen pairs",
-        help="What Q(s, a) is taken to be where the log never shows action a in state s. No data speaks for any choice.",
-        symbol="Q₀",
-        low=-1000.0,
-        high=1000.0,
-        step=0.05,
-        unit="reward units",
+    default_value: float = default_value_param(
+        NEVER_SEEN,
+        "What Q(s, a) is taken to be where the log never shows action a in state s. No data speaks for any choice.",
         source="Fujimoto, Meger & Precup 2019, on extrapolation error",
     )
-    maximum: str = param(
-        "valid",
-        label="Maximum runs over",
-        help="Actions that compete for the best value of a state, and for being picked.",
-        choices=(("valid", "valid actions"), ("all", "all actions, valid or not")),
-    )
-    max_sweeps: int = param(
-        5000,
-        label="At most so many sweeps",
-        help="Sweeps stop earlier, when the values stand still (to 12 digits).",
-        low=1,
-        high=100_000,
-        step=1,
-        unit="sweeps",
-    )
+    maximum: str = maximum_param("valid", "all")
+    max_sweeps: int = max_sweeps_param()
 
 
 def train(dataset: Dataset, config: FqiConfig, *, seed: int) -> Training:

@@ -20,6 +20,7 @@ from ..dataset import Dataset
 from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, require_rewards
 from ..params import param
 from ..policies import TabularPolicy, greedy_probabilities
+from .fields import NEVER_SEEN, default_value_param
 from .ops import key_frame
 
 ROWS_BETWEEN_SIGNS_OF_LIFE = 20_000
@@ -41,16 +42,7 @@ class FqiSampledConfig:
         step=1,
         unit="sweeps",
     )
-    default_value: float = param(
-        0.0,
-        label="Value of never-seen pairs",
-        help="Where all values start; never-seen pairs stay there.",
-        symbol="Q₀",
-        low=-1000.0,
-        high=1000.0,
-        step=0.05,
-        unit="reward units",
-    )
+    default_value: float = default_value_param(NEVER_SEEN, "Where all values start; never-seen pairs stay there.")
 
 
 def train(

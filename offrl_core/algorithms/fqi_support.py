@@ -19,6 +19,7 @@ from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, requir
 from ..mdp import settled_change, value_iteration
 from ..params import param
 from ..policies import TabularPolicy, greedy_probabilities
+from .fields import default_value_param, max_sweeps_param
 from .ops import key_frame
 
 
@@ -37,25 +38,10 @@ class FqiSupportConfig:
         unit="rows",
         source="Fujimoto, Meger & Precup 2019, equation (10)",
     )
-    default_value: float = param(
-        0.0,
-        label="Value where nothing is supported",
-        help="Used only in states without any supported pair.",
-        symbol="Q₀",
-        low=-1000.0,
-        high=1000.0,
-        step=0.05,
-        unit="reward units",
+    default_value: float = default_value_param(
+        "Value where nothing is supported", "Used only in states without any supported pair."
     )
-    max_sweeps: int = param(
-        5000,
-        label="At most so many sweeps",
-        help="Sweeps stop earlier, when the values stand still (to 12 digits).",
-        low=1,
-        high=100_000,
-        step=1,
-        unit="sweeps",
-    )
+    max_sweeps: int = max_sweeps_param()
 
 
 def train(dataset: Dataset, config: FqiSupportConfig, *, seed: int) -> Training:

@@ -29,6 +29,7 @@ from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, requir
 from ..mdp import settled_change
 from ..params import param
 from ..policies import TabularPolicy
+from .fields import NOTHING_SEEN, UNTAUGHT, default_value_param, max_sweeps_param
 from .ops import behavior_or_uniform, beyond_reach, key_frame, tempered_probabilities
 
 
@@ -47,25 +48,8 @@ class KlConfig:
         unit="reward units",
         source="Jaques et al. 2019",
     )
-    default_value: float = param(
-        0.0,
-        label="Value where nothing was seen",
-        help="Used for seen pairs that teach no value, and in states without any row.",
-        symbol="Q₀",
-        low=-1000.0,
-        high=1000.0,
-        step=0.05,
-        unit="reward units",
-    )
-    max_sweeps: int = param(
-        5000,
-        label="At most so many sweeps",
-        help="Sweeps stop earlier, when the values stand still (to 12 digits).",
-        low=1,
-        high=100_000,
-        step=1,
-        unit="sweeps",
-    )
+    default_value: float = default_value_param(NOTHING_SEEN, UNTAUGHT)
+    max_sweeps: int = max_sweeps_param()
 
 
 def train(dataset: Dataset, config: KlConfig, *, seed: int) -> Training:

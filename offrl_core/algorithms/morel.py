@@ -33,6 +33,7 @@ from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, requir
 from ..mdp import Successors, TabularMDP, settled_change, value_iteration
 from ..params import param
 from ..policies import TabularPolicy, greedy_probabilities
+from .fields import max_sweeps_param
 from .ops import beyond_reach, key_frame, reward_span
 
 
@@ -62,15 +63,7 @@ class MorelConfig:
         unit="reward spans",
         source="Kidambi et al. 2020, definition 2",
     )
-    max_sweeps: int = param(
-        5000,
-        label="At most so many sweeps",
-        help="Sweeps stop earlier, when the values stand still (to 12 digits).",
-        low=1,
-        high=100_000,
-        step=1,
-        unit="sweeps",
-    )
+    max_sweeps: int = max_sweeps_param()
 
 
 def train(dataset: Dataset, config: MorelConfig, *, seed: int) -> Training:

@@ -29,6 +29,7 @@ from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, requir
 from ..mdp import settled_change, value_iteration
 from ..params import param
 from ..policies import TabularPolicy, greedy_probabilities
+from .fields import NEVER_SEEN, default_value_param, max_sweeps_param, maximum_param
 from .ops import beyond_reach, competing_pairs, key_frame, reward_span
 
 
@@ -47,35 +48,11 @@ class PessimisticViConfig:
         unit="reward spans",
         source="Rashidinejad et al. 2021, algorithm 3",
     )
-    default_value: float = param(
-        0.0,
-        label="Value of never-seen pairs",
-        help="Before the penalty is taken off. No data speaks for any choice.",
-        symbol="Q₀",
-        low=-1000.0,
-        high=1000.0,
-        step=0.05,
-        unit="reward units",
+    default_value: float = default_value_param(
+        NEVER_SEEN, "Before the penalty is taken off. No data speaks for any choice."
     )
-    maximum: str = param(
-        "valid",
-        label="Maximum runs over",
-        help="Actions that compete for the best value of a state, and for being picked.",
-        choices=(
-            ("valid", "valid actions"),
-            ("supported", "actions the log shows"),
-            ("all", "all actions, valid or not"),
-        ),
-    )
-    max_sweeps: int = param(
-        5000,
-        label="At most so many sweeps",
-        help="Sweeps stop earlier, when the values stand still (to 12 digits).",
-        low=1,
-        high=100_000,
-        step=1,
-        unit="sweeps",
-    )
+    maximum: str = maximum_param("valid", "supported", "all")
+    max_sweeps: int = max_sweeps_param()
 
 
 def train(dataset: Dataset, config: PessimisticViConfig, *, seed: int) -> Training:

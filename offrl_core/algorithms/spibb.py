@@ -28,6 +28,7 @@ from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, requir
 from ..mdp import settled_change
 from ..params import param
 from ..policies import TabularPolicy
+from .fields import NEVER_SEEN, default_value_param, max_sweeps_param
 from .ops import behavior_or_uniform, beyond_reach, expectation, key_frame, without_holes
 
 
@@ -46,25 +47,11 @@ class SpibbConfig:
         unit="rows",
         source="Laroche et al. 2019, section 2",
     )
-    default_value: float = param(
-        0.0,
-        label="Value of never-seen pairs",
-        help="Used for pairs that teach no value; never-seen ones compete at N∧ = 0 only, else where nothing was seen.",
-        symbol="Q₀",
-        low=-1000.0,
-        high=1000.0,
-        step=0.05,
-        unit="reward units",
+    default_value: float = default_value_param(
+        NEVER_SEEN,
+        "Used for pairs that teach no value; never-seen ones compete at N∧ = 0 only, else where nothing was seen.",
     )
-    max_sweeps: int = param(
-        5000,
-        label="At most so many sweeps",
-        help="Sweeps stop earlier, when the values stand still (to 12 digits).",
-        low=1,
-        high=100_000,
-        step=1,
-        unit="sweeps",
-    )
+    max_sweeps: int = max_sweeps_param()
 
 
 def train(dataset: Dataset, config: SpibbConfig, *, seed: int) -> Training:

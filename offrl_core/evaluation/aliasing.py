@@ -170,25 +170,17 @@ def _worst(dataset: Dataset, codes: IntArray, groups: _Summary, chosen: BoolArra
 
 def _known_visits(dataset: Dataset) -> _Visits:
     framed = framed_log(dataset.log, dataset.framing)
-    places = _kept_places(dataset)
-    rows, outcomes = dataset.transitions(), _outcomes(framed)[places]
+    rows, outcomes = dataset.transitions(), _outcomes(framed)[dataset.places]
     of_episode = np.random.default_rng(0).integers(FOLDS, size=int(framed.episodes.max()) + 1)
     visits = _Visits(
-        places,
+        dataset.places,
         rows.observations,
         rows.actions,
         outcomes,
         rows.next_observations < 0,
-        of_episode[framed.episodes[places]],
+        of_episode[dataset.episodes],
     )
     return visits.at(~np.isnan(outcomes))
-
-
-def _kept_places(dataset: Dataset) -> IntArray:
-    """(N,) places of the kept rows in the log, as the rows of ``dataset.transitions()``."""
-    if not dataset.edits:
-        return np.arange(dataset.log.n_steps)
-    return np.array([row for (row,) in dataset.log.rows(f"SELECT row FROM ({dataset.relation}) ORDER BY row")])
 
 
 def _outcomes(framed: FramedLog) -> FloatArray:
@@ -416,10 +408,7 @@ def value_change(before: tuple[Dataset, TrainedModel], after: tuple[Dataset, Tra
 def _start_values(dataset: Dataset, model: TrainedModel) -> pd.Series[float]:
     """Learned value of the policy at the first kept step of each episode, by the number of the episode."""
     assert model.q_values is not None
-    framed, places = framed_log(dataset.log, dataset.framing), _kept_places(dataset)
-    in_time = np.argsort(framed.ranks[places])
-    episodes = framed.episodes[places[in_time]]
-    first = in_time[np.append(True, episodes[1:] != episodes[:-1])]
+    first = dataset.first_rows
     greedy = model.policy.probabilities.argmax(axis=1)
     values = model.q_values[np.arange(dataset.n_states), greedy]
-    return pd.Series(values[dataset.transitions().observations[first]], index=framed.episodes[places[first]])
+    return pd.Series(values[dataset.transitions().observations[first]], index=dataset.episodes[first])

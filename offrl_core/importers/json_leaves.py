@@ -202,10 +202,6 @@ def _columns(
     return {path: whole(table.column(i)) for i, path in enumerate(names)}
 
 
-def _longest(lines: pa.Array) -> int:
-    return int(lengths(lines).max(initial=0)) + 2**18
-
-
 def _write_lines(lines: pa.Array, file: Any) -> None:
     _, offsets, data = lines.buffers()
     offsets = np.frombuffer(offsets, np.int32)[lines.offset : lines.offset + len(lines) + 1]

@@ -79,13 +79,14 @@ def read_if_asked(upload: Upload) -> None:
 
 def _read(upload: Upload) -> None:
     """Read an upload as it says; a log of one's own is read by the mapping that was saved for logs that look like it."""
-    if upload.mapping is None and upload.format in (BY_CONTENT, "step_table"):
-        upload.mapping = mappings.load(fingerprint(first_values(upload.contents())))
+    contents = upload.contents()
+    if upload.mapping is None and upload.format in (BY_CONTENT, "step_table") and mappings.any_saved():
+        upload.mapping = mappings.load(fingerprint(first_values(contents)))
     upload.is_read, upload.error = True, ""
     bar = st.progress(0.0, text=f"Reading {layout.plain(', '.join(upload.names), 80)}")
     try:
         log = orl.read_traces(
-            contents=upload.contents(),
+            contents=contents,
             format=upload.format or None,
             mapping=upload.mapping,
             progress=lambda done: bar.progress(min(done, 1.0)),

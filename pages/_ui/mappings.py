@@ -8,6 +8,7 @@ from pathlib import Path
 
 from offrl_core.errors import InvalidConfig
 from offrl_core.importers.step_mapping import StepMapping
+from offrl_core.runs import cache_directory
 
 # Role of the mapping -> label in plain words, what it is for.
 ROLES = {
@@ -35,8 +36,14 @@ ROLES = {
 
 
 def _path(fingerprint: str) -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "offline-rl-explorer" / "mappings" / f"{fingerprint}.json"
+    return cache_directory() / "mappings" / f"{fingerprint}.json"
+
+
+def any_saved() -> bool:
+    """Whether a mapping was ever saved on this server."""
+    with contextlib.suppress(OSError):
+        return any((cache_directory() / "mappings").glob("*.json"))
+    return False
 
 
 def load(fingerprint: str) -> StepMapping | None:
