@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .errors import InvalidConfig
-from .framing_choices import ToolArgument
 from .framing_expressions import SAYS_SOMETHING
+from .framing_parts import ToolArgument
 from .log import Log
 from .tokens import sql_text
 

@@ -21,10 +21,11 @@ import pyarrow as pa
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..dataset import Dataset
 from ..framing import FramedLog, framed_log, steps_with_tools_used
-from ..framing_choices import (
+from ..framing_choices import FramingChoices
+from ..framing_offers import framing_offers
+from ..framing_parts import (
     MAX_TOOLS_BACK,
     Choice,
-    FramingChoices,
     LastFailed,
     LastTools,
     StateField,
@@ -33,7 +34,6 @@ from ..framing_choices import (
     ToolsUsed,
     WorldState,
 )
-from ..framing_offers import framing_offers
 from ..interfaces import TrainedModel
 from .diagnostics import promised_return
 

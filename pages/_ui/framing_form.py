@@ -8,14 +8,12 @@ from dataclasses import replace
 import streamlit as st
 
 from offrl_core.errors import OffRLError
-from offrl_core.framing_choices import (
-    COSTS,
+from offrl_core.framing_choices import COSTS, PRESET_TITLES, PRESETS, FramingChoices, preset_name
+from offrl_core.framing_offers import GROUPS, Offers, argument_buckets, framing_offers
+from offrl_core.framing_parts import (
     MAX_TOOLS_BACK,
-    PRESET_TITLES,
-    PRESETS,
     Choice,
     Components,
-    FramingChoices,
     LastFailed,
     LastTools,
     LoggedReward,
@@ -31,9 +29,7 @@ from offrl_core.framing_choices import (
     ToolsUsed,
     WorldState,
     pointer_name,
-    preset_name,
 )
-from offrl_core.framing_offers import GROUPS, Offers, argument_buckets, framing_offers
 from offrl_core.log import Log
 
 from . import framing_history, layout, state, work

@@ -23,9 +23,8 @@ from offrl_core.evaluation.aliasing import (
     value_change,
 )
 from offrl_core.evaluation.diagnostics import promised_return
-from offrl_core.framing_choices import (
-    PRESETS,
-    FramingChoices,
+from offrl_core.framing_choices import PRESETS, FramingChoices
+from offrl_core.framing_parts import (
     LastFailed,
     LastTools,
     LoggedReward,

@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "arrays", "glossary", "story", "conversation", "query_child", "tokens"),
     ("params", "schema", "database", "predicates"),
     ("framing_expressions",),
+    ("framing_parts",),
     ("framing_choices",),
     ("policies", "mdp", "deadly_triad"),
     ("behavior_policies",),

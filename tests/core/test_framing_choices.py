@@ -17,16 +17,14 @@ from offrl_core import framing as framing_module
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidConfig, InvalidPredicate, OffRLError
 from offrl_core.framing import FRAMINGS, framed_log
-from offrl_core.framing_choices import (
+from offrl_core.framing_choices import COSTS, PRESET_TITLES, PRESETS, FramingChoices, preset_name
+from offrl_core.framing_offers import argument_buckets, framing_offers
+from offrl_core.framing_parts import (
     ACTIONS,
-    COSTS,
-    PRESET_TITLES,
-    PRESETS,
     REWARDS,
     STATE_PARTS,
     Choice,
     Components,
-    FramingChoices,
     LastFailed,
     LastTools,
     LoggedReward,
@@ -42,9 +40,7 @@ from offrl_core.framing_choices import (
     ToolsUsed,
     WorldState,
     pointer_name,
-    preset_name,
 )
-from offrl_core.framing_offers import argument_buckets, framing_offers
 from offrl_core.predicates import hindsight_columns, looks_ahead, parse_expression
 from offrl_core.schema import COLUMN_NAMES, canonical_json
 from tests.traces import AIRLINE, shared_trace

@@ -6,7 +6,8 @@ import pytest
 
 import offrl_core as orl
 from offrl_core.evaluation.aliasing import framing_numbers, mixed_outcomes
-from offrl_core.framing_choices import PRESETS, FramingChoices, LastFailed, LastTools, Task
+from offrl_core.framing_choices import PRESETS, FramingChoices
+from offrl_core.framing_parts import LastFailed, LastTools, Task
 from tests.pages.conftest import open_page, shown, texts
 from tests.traces import AIRLINE, shared_trace
 
