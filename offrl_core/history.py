@@ -9,7 +9,12 @@ from typing import NamedTuple
 from .interfaces import Progress
 
 MAX_POINTS = 4000  # signs of life that are kept, beside key frames
-MAX_FRAMES = 100  # tables of Q values that are kept; learners give at most 60
+MAX_FRAMES = 100  # key frames that are kept; learners give at most 60
+
+
+def is_key_frame(progress: Progress) -> bool:
+    """Whether a sign of life carries a table of values or of the policy."""
+    return progress.q_values is not None or progress.probabilities is not None
 
 
 class Event(NamedTuple):
@@ -36,10 +41,10 @@ class History:
         self.n_seen += 1
         if progress.state is not None:
             progress = replace(progress, state=None)
-        if progress.q_values is not None:
+        if is_key_frame(progress):
             self.n_frames += 1
             if self.n_frames > MAX_FRAMES:
-                progress = replace(progress, q_values=None)
+                progress = replace(progress, q_values=None, probabilities=None)
         self._kept.append(Event(self.n_seen, progress))
         if len(self._kept) > 2 * MAX_POINTS:
             self._thin()
@@ -64,5 +69,5 @@ class History:
         self._kept = [
             event
             for event in self._kept
-            if event.number % stride == 0 or event.progress.q_values is not None or event.number == self.n_seen
+            if event.number % stride == 0 or is_key_frame(event.progress) or event.number == self.n_seen
         ]

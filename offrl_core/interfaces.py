@@ -11,6 +11,11 @@ random generator). Started with a state, it goes on behind the sign of life that
 it had never stopped. :mod:`offrl_core.jobs` runs such learners in slices of half a second, takes turns between visitors,
 and goes on after a killed worker. A state is dicts with text keys, lists, text, numbers, None and NumPy arrays, nothing
 else: it is stored without pickle and crosses processes that never import torch. Tuples come back as lists.
+
+A learner that draws at random may offer to train **many seeds at once** (``AlgorithmSpec.train_seeds``), where one batched
+computation costs far less than one after the other. Each seed keeps a progress, a state and a model of its own, with
+the same bits as if it had been trained alone: whoever runs it may put seeds together and take them apart between two signs
+of life.
 """
 
 from __future__ import annotations
@@ -31,14 +36,16 @@ from .policies import TabularPolicy
 class Progress:
     """A sign of life. ``step`` counts in the learner's own unit, named in its spec; ``total`` bounds it.
 
-    ``q_values`` (S, A) is given for key frames only; NaN where an action may not be chosen. ``state`` is what a resumable
-    learner would go on from; it may share the learner's own arrays, so it holds only until the learner goes on.
+    ``q_values`` (S, A) is given for key frames only; NaN where an action may not be chosen. ``probabilities`` (S, A) is the
+    policy at that moment, for key frames of learners whose policy doesn't follow from the values alone. ``state`` is what a
+    resumable learner would go on from; it may share the learner's own arrays, so it holds only until the learner goes on.
     """
 
     step: int
     total: int
     metrics: Mapping[str, float]
     q_values: FloatArray | None = None
+    probabilities: FloatArray | None = None
     state: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
@@ -50,6 +57,8 @@ class TrainedModel:
         policy: over the states and actions of the dataset.
         q_values: (S, A) learned values, NaN where an action may not be chosen; None for learners without values.
         converged: False where the learner stopped at its bound of steps.
+        problem: why it stopped before its time, as a sentence (a number that isn't finite, say: step, metric, last good
+            value); the model is then the last good one. "" where nothing went wrong.
         weights: name -> array of what a network learned, as NumPy arrays; None for tables.
         algorithm, config, seed: how it was trained; filled in by :func:`offrl_core.training.train`.
         history: progress that was reported, key frames included; thinned where it is long, see
@@ -59,6 +68,7 @@ class TrainedModel:
     policy: TabularPolicy
     q_values: FloatArray | None
     converged: bool = True
+    problem: str = ""
     weights: Mapping[str, NDArray[Any]] | None = field(default=None, repr=False)
     algorithm: str = ""
     config: Any = None
@@ -67,6 +77,9 @@ class TrainedModel:
 
 
 Training = Generator[Progress, None, TrainedModel]
+
+# One entry per seed, in their order, all at the same step; None for a seed that has ended before the others.
+SeedsTraining = Generator[tuple[Progress | None, ...], None, tuple[TrainedModel, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +100,8 @@ class AlgorithmSpec:
         differs: numbered differences from the source.
         instant: whether it is done before a page is drawn; others ask before they run.
         resumable: whether ``train`` takes ``resume_from`` and its progress carries a state.
+        train_seeds: ``(dataset, config, *, seeds, resume_from=None) -> SeedsTraining`` where many seeds can be trained at once;
+            ``resume_from`` is one state per seed, as ``train`` gives them, all of the same step.
     """
 
     name: str
@@ -102,6 +117,7 @@ class AlgorithmSpec:
     differs: tuple[str, ...] = ()
     instant: bool = True
     resumable: bool = False
+    train_seeds: Callable[..., SeedsTraining] | None = None
 
 
 def require_rewards(dataset: Dataset, learner: str) -> None:

@@ -43,7 +43,7 @@ from .schema import canonical_json
 from .training import id_of_content, run_content
 
 DIRECTORY_VARIABLE = "OFFRL_RUNS"
-FORMAT = 1
+FORMAT = 2
 MAX_BYTES = 1_000_000_000
 MAX_AGE_DAYS = 90.0
 UNFINISHED_SECONDS = 3600.0  # a file that was begun so long ago will not be finished
@@ -133,6 +133,7 @@ def write_run(model: TrainedModel, content: Mapping[str, Any], directory: str | 
         "states": model.policy.states,
         "actions": model.policy.actions,
         "converged": bool(model.converged),
+        "problem": model.problem,
         "history": _history_columns(model.history),
         "arrays": {"n_bytes": len(arrays), "sha256": hashlib.sha256(arrays).hexdigest()},
     }
@@ -148,6 +149,8 @@ def _arrays_of(model: TrainedModel) -> dict[str, NDArray[Any]]:
     for i, progress in enumerate(model.history):
         if progress.q_values is not None:
             arrays[f"frame:{i}"] = progress.q_values
+        if progress.probabilities is not None:
+            arrays[f"policy:{i}"] = progress.probabilities
     return arrays | {f"weights:{name}": weights for name, weights in (model.weights or {}).items()}
 
 
@@ -259,6 +262,7 @@ def _model_of(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> T
         ),
         q_values=arrays.get("q_values"),
         converged=about["converged"],
+        problem=about["problem"],
         weights=weights or None,
         algorithm=content["algorithm"],
         config=_config_of(content),
@@ -285,6 +289,7 @@ def _history_of(columns: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) 
             total=total,
             metrics={name: values[i] for name, values in metrics.items() if values[i] is not None},
             q_values=arrays.get(f"frame:{i}"),
+            probabilities=arrays.get(f"policy:{i}"),
         )
 
 

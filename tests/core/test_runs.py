@@ -27,7 +27,7 @@ from offrl_core.algorithms import ALGORITHMS
 from offrl_core.dataset import Dataset
 from offrl_core.dataset_files import load_dataset, save_dataset
 from offrl_core.errors import NotPossible, RunMissing
-from offrl_core.history import MAX_FRAMES, MAX_POINTS, History
+from offrl_core.history import MAX_FRAMES, MAX_POINTS, History, is_key_frame
 from offrl_core.interfaces import Progress, TrainedModel
 from offrl_core.jobs.states import decode_state, encode_state
 from offrl_core.runs import DIRECTORY_VARIABLE, current_run, prune_runs, runs_directory
@@ -58,10 +58,11 @@ def same_run(one: TrainedModel, other: TrainedModel) -> bool:
         and weights.keys() == others.keys()
         and all(equal_arrays(weights[name], others[name]) for name in weights)
         and (one.algorithm, one.config, one.seed) == (other.algorithm, other.config, other.seed)
-        and one.converged == other.converged
+        and (one.converged, one.problem) == (other.converged, other.problem)
         and all((a.step, a.total) == (b.step, b.total) for a, b in pairs)
         and all(repr(dict(a.metrics)) == repr(dict(b.metrics)) for a, b in pairs)
         and all(equal_arrays(a.q_values, b.q_values) for a, b in pairs)
+        and all(equal_arrays(a.probabilities, b.probabilities) for a, b in pairs)
     )
 
 
@@ -89,8 +90,13 @@ def test_a_run_comes_back_bit_for_bit(name: str, small: Dataset, tmp_path: Path)
 def test_weights_and_odd_numbers_come_back(small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ALGORITHMS, "walk", ODD_LEARNERS["walk"])
     model = orl.train(small, "walk", seed=5)
-    odd = Progress(step=21, total=21, metrics={"size": math.nan, "other": -math.inf, "small": 5e-324})
-    model = dataclasses.replace(model, history=(*model.history, odd), converged=False)
+    odd = Progress(
+        step=21,
+        total=21,
+        metrics={"size": math.nan, "other": -math.inf, "small": 5e-324},
+        probabilities=np.full((2, 3), 1 / 3),
+    )
+    model = dataclasses.replace(model, history=(*model.history, odd), converged=False, problem="It stopped at step 21.")
     back = orl.load_run(stored(model, small, tmp_path), tmp_path)
     assert same_run(back, model)
     assert back.weights is not None
@@ -267,7 +273,13 @@ def test_the_least_recently_used_runs_go_first(small: Dataset, tmp_path: Path) -
 def test_a_history_in_slices_is_the_history_of_the_whole(cuts: list[int], n: int, every: int) -> None:
     frame = np.zeros((1, 1))
     reported = [
-        Progress(step=i, total=n, metrics={}, q_values=frame if i % every == 0 else None) for i in range(1, n + 1)
+        Progress(
+            step=i,
+            total=n,
+            metrics={},
+            **({("q_values", "probabilities")[i // every % 2]: frame} if i % every == 0 else {}),
+        )
+        for i in range(1, n + 1)
     ]
     whole, sliced = History(), History()
     for progress in reported:
@@ -281,7 +293,7 @@ def test_a_history_in_slices_is_the_history_of_the_whole(cuts: list[int], n: int
     assert [event.number for event in sliced.events()] == [event.number for event in whole.events()]
     assert whole.events()[-1].progress.step == n
     assert len(whole.events()) <= MAX_POINTS + MAX_FRAMES + 1
-    frames = [event for event in whole.events() if event.progress.q_values is not None]
+    frames = [event for event in whole.events() if is_key_frame(event.progress)]
     assert len(frames) == min(n // every, MAX_FRAMES)
 
 
