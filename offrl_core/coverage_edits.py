@@ -44,7 +44,7 @@ class CoverageEdit(Protocol):
 
     @property
     def columns(self) -> frozenset[str]:
-        """Columns of the steps it reads, beside those every framed row has."""
+        """Columns it reads, of the steps and of the framing; each row has its number and its episode's beside them."""
 
     @property
     def keep_sql(self) -> str:
@@ -84,7 +84,12 @@ class DropAction:
 
     @property
     def columns(self) -> frozenset[str]:
-        """Those of the condition."""
+        """The name of the action, and those of the condition."""
+        return self.columns_of_where | {"action_name"}
+
+    @property
+    def columns_of_where(self) -> frozenset[str]:
+        """Columns that the condition reads."""
         return predicate_columns(self.where) if self.where else frozenset()
 
     @property
@@ -171,7 +176,7 @@ class KeepFraction:
     fraction: float
     seed: int = 0
     breaks_sequences: ClassVar[bool] = False
-    columns: ClassVar[frozenset[str]] = frozenset()
+    columns: ClassVar[frozenset[str]] = frozenset({"episode_id"})
     kind: ClassVar[str] = "keep"
     shape: ClassVar[str] = "keep:FRACTION[:SEED]"
 
@@ -209,7 +214,7 @@ class KeepRest:
     fraction: float
     seed: int = 0
     breaks_sequences: ClassVar[bool] = False
-    columns: ClassVar[frozenset[str]] = frozenset()
+    columns: ClassVar[frozenset[str]] = frozenset({"episode_id"})
     kind: ClassVar[str] = "rest"
     shape: ClassVar[str] = "rest:FRACTION[:SEED]"
 
@@ -279,7 +284,7 @@ class MinReturn:
 
     min_return: float
     breaks_sequences: ClassVar[bool] = False
-    columns: ClassVar[frozenset[str]] = frozenset()
+    columns: ClassVar[frozenset[str]] = frozenset({"episode_return"})
     kind: ClassVar[str] = "minreturn"
     shape: ClassVar[str] = "minreturn:BOUND"
 
@@ -372,7 +377,7 @@ class CapVisits:
     max_visits: int
     seed: int = 0
     breaks_sequences: ClassVar[bool] = True
-    columns: ClassVar[frozenset[str]] = frozenset()
+    columns: ClassVar[frozenset[str]] = frozenset({"state_key"})
     kind: ClassVar[str] = "cap"
     shape: ClassVar[str] = "cap:MAX[:SEED]"
 
@@ -446,11 +451,11 @@ def edits_to_link(edits: Sequence[CoverageEdit]) -> str:
     return ",".join(edit.token for edit in edits)
 
 
-MAX_EDITS = 8  # each is a stage of one query, whose planning grows with the fourth power of their number
+MAX_EDITS = 50  # each is a query of its own; more are a mistake, or a link made to harm
 
 
 def check_number(n_edits: int) -> None:
-    """Refuse more edits than one query can carry.
+    """Refuse more edits than anybody makes by hand.
 
     Raises:
         InvalidEdit: there are more than ``MAX_EDITS``.

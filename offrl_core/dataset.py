@@ -1,7 +1,7 @@
 """A framed log after its coverage edits: what learners learn from.
 
-Rows are aggregated once to weighted edges (s, a, s', ending), up to some 300,000 in NumPy and above in DuckDB, whichever
-is faster; after that, learning costs what the number of *distinct* edges asks for, not the length of the log.
+Rows are aggregated once to weighted edges (s, a, s', ending); after that, learning costs what the number of *distinct*
+edges asks for, not the length of the log.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from .arrays import BoolArray, FloatArray, IntArray
-from .coverage_edits import CoverageEdit, DropAction, cannot_compute, check_number
-from .edges import CUT, ENDED, Edges, Transitions, aggregate, aggregate_rows
+from .coverage_edits import CoverageEdit, DropAction, check_number
+from .edges import CUT, ENDED, Edges, Transitions, aggregate
 from .errors import EmptyDataset, InvalidEdit
-from .framing import FRAMED_COLUMNS, FramedLog, Framing, default_framing, framed_log
+from .framing import FRAMED_COLUMNS, FramedLog, Framing, default_framing, episodes_solved, framed_log
+from .kept_rows import KEPT_ROWS, kept_places, table_of
 from .log import Log
 from .mdp import Successors, TabularMDP
 from .query import write_query_database
@@ -51,7 +52,7 @@ class Dataset:
         edges: aggregated transitions.
         valid_mask: (S, A) actions that were available, or all where the log doesn't say.
         validity_known: whether the log says which actions were available.
-        relation: SQL of the kept rows, for evidence.
+        places: (N,) place in the log of each row of :meth:`transitions`, rising.
     """
 
     log: Log
@@ -63,7 +64,7 @@ class Dataset:
     edges: Edges
     valid_mask: BoolArray
     validity_known: bool
-    relation: str
+    places: IntArray = field(repr=False)
     _state_codes: IntArray = field(repr=False)  # codes of the states in the framed tables
 
     @property
@@ -118,9 +119,9 @@ class Dataset:
         """
         if self.edges.reward_sums.any():  # then some known reward isn't 0, without asking the rows
             return bool(self.value_counts.any())
-        informative = "framed_reward IS NOT NULL AND (episode_return IS NOT NULL OR framed_reward <> 0)"
-        rows = self.log.rows(f"SELECT count(*) FROM ({self.relation}) WHERE {informative}")
-        return bool(rows[0][0]) and bool(self.value_counts.any())
+        rewards = self._framed.rows.rewards[self.places]
+        says_something = ~np.isnan(rewards) & (~np.isnan(self.episode_returns) | (rewards != 0))
+        return bool(says_something.any()) and bool(self.value_counts.any())
 
     @cached_property
     def behavior_probabilities(self) -> FloatArray:
@@ -209,9 +210,28 @@ class Dataset:
                 counts[i], valid[i] = self.visitation_counts[row, columns], self.valid_mask[row, columns]
         return counts, valid
 
+    # -- in SQL ------------------------------------------------------------------------------------------------
+
+    @property
+    def relation(self) -> str:
+        """SELECT of the kept framed rows, see :class:`offrl_core.framing.FramedLog`; to be asked of :meth:`cursor`."""
+        kept = f" SEMI JOIN {KEPT_ROWS} USING (row)" if self.edits else ""
+        return f"SELECT * FROM framed_{self.framing.token}{kept}"
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of one's own to the tables of the log, on which :attr:`relation` has a meaning."""
+        cursor = self.log.cursor()
+        if self.edits:
+            cursor.register(KEPT_ROWS, table_of(self.places))
+        return cursor
+
+    def rows(self, sql: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Run trusted SQL on :meth:`cursor` and return its rows."""
+        return self.cursor().execute(sql, parameters or []).fetchall()
+
     def write_query_tables(self, path: Path) -> Path:
         """Write the kept rows as a DuckDB file with the tables ``steps`` and ``framed``, for the queries of visitors."""
-        cursor = self.log.cursor()
+        cursor = self.cursor()
         kept = f"row IN (SELECT row FROM ({self.relation}))"
         steps = ", ".join(["row", *COLUMN_NAMES])
         cursor.execute(f"CREATE OR REPLACE TEMP VIEW kept_steps AS SELECT {steps} FROM steps WHERE {kept}")
@@ -223,24 +243,26 @@ class Dataset:
 
     def episode_table(self, limit: int) -> pd.DataFrame:
         """One row per episode in the order of the log, at most ``limit``; return and success are empty where unknown."""
-        return self.log.frame(
-            f"""WITH kept AS (SELECT row, episode, episode_return, success FROM ({self.relation})),
-                     chosen AS (SELECT episode, min(row) AS first FROM kept GROUP BY episode ORDER BY first LIMIT {int(limit)})
-                SELECT any_value(episode_id) AS episode_id, any_value(task) AS task, count(*) AS steps,
+        episodes = self.episodes
+        is_shown = np.zeros(episodes.max(initial=-1) + 1, dtype=bool)
+        is_shown[pd.unique(episodes)[:limit]] = True
+        cursor = self.log.cursor()
+        cursor.register("shown", table_of(self.places[is_shown[episodes]]))
+        return cursor.execute(
+            f"""SELECT any_value(episode_id) AS episode_id, any_value(task) AS task, count(*) AS steps,
                        any_value(episode_return) AS return_undiscounted, any_value(success) AS success,
                        bool_or(terminal) AS ended, bool_or(timeout) AS cut, any_value(behavior_policy) AS behavior_policy
-                FROM kept JOIN chosen USING (episode)
-                JOIN (SELECT row, episode_id, task, terminal, timeout, behavior_policy FROM steps) USING (row)
-                GROUP BY episode ORDER BY min(first)"""
-        )
+                FROM framed_{self.framing.token} SEMI JOIN shown USING (row)
+                JOIN (SELECT row, task, terminal, timeout, behavior_policy FROM steps) USING (row)
+                GROUP BY episode ORDER BY min(row)"""
+        ).df()
 
     def success_rate(self) -> tuple[float | None, int]:
         """Share of solved episodes among those whose outcome is known (None if none is), and how many those are."""
-        rate, known = self.log.rows(
-            "SELECT avg(solved::INTEGER), count(solved) FROM "
-            f"(SELECT any_value(success) AS solved FROM ({self.relation}) GROUP BY episode)"
-        )[0]
-        return rate, known
+        solved = np.full(self.episodes.max(initial=-1) + 1, np.nan)
+        solved[self.episodes] = self.episode_solved
+        known = solved[~np.isnan(solved)]
+        return (float(known.mean()) if len(known) else None), len(known)
 
     @cached_property
     def start_counts(self) -> IntArray:
@@ -263,11 +285,6 @@ class Dataset:
         known = rewards[~np.isnan(rewards)]
         return (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
 
-    @cached_property
-    def places(self) -> IntArray:
-        """(N,) place in the log of each row of :meth:`transitions`, rising."""
-        return _places(self.log, self.relation) if self.edits else np.arange(self.log.n_steps)
-
     @property
     def episodes(self) -> IntArray:
         """(N,) number of the episode of each row of :meth:`transitions`."""
@@ -278,13 +295,10 @@ class Dataset:
         """(N,) undiscounted return of each row's episode, as logged; NaN where a reward of it is unknown."""
         return self._framed.episode_returns[self.places]
 
-    @cached_property
+    @property
     def episode_solved(self) -> FloatArray:
         """(N,) 1 where the framing calls the row's episode solved, 0 where not, NaN where its return is unknown."""
-        solved = self.log.cursor().execute(
-            f"SELECT success::INTEGER::DOUBLE AS solved FROM ({self.relation}) ORDER BY row"
-        )
-        return np.ma.filled(np.ma.asarray(solved.fetchnumpy()["solved"], dtype=np.float64), np.nan)
+        return episodes_solved(self.log, self.framing)[self.places]
 
     @cached_property
     def returns_to_go(self) -> FloatArray:
@@ -318,14 +332,14 @@ class Dataset:
     @cached_property
     def tasks(self) -> list[str]:
         """Tasks of the kept rows, sorted; unknown ones left out."""
-        found = self.log.rows(
+        found = self.rows(
             f"SELECT DISTINCT task FROM steps WHERE task IS NOT NULL AND row IN (SELECT row FROM ({self.relation})) ORDER BY task"
         )
         return [task for (task,) in found]
 
     def states_of_task(self, task: str) -> set[str]:
         """State keys that kept rows of a task stand in."""
-        found = self.log.rows(
+        found = self.rows(
             f"SELECT DISTINCT state_key FROM framed_steps_{self.framing.token} "
             f"WHERE task = ? AND row IN (SELECT row FROM ({self.relation}))",
             [task],
@@ -345,7 +359,7 @@ class Dataset:
 
     def _count_unsaid_endings(self) -> int:
         ended = f"SELECT row FROM ({self.relation}) WHERE ending = {ENDED}"
-        return int(self.log.rows(f"SELECT count(*) FROM steps WHERE terminal IS NULL AND row IN ({ended})")[0][0])
+        return int(self.rows(f"SELECT count(*) FROM steps WHERE terminal IS NULL AND row IN ({ended})")[0][0])
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -393,15 +407,11 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
     framing = framing or default_framing(log)
     framed = framed_log(log, framing)
     _check_actions(edits, framed.actions)
-    relation, stage_names = _edited_relation(framing.token, edits)
-    try:
-        stages = _count_stages(log, framed, relation, stage_names)
-    except duckdb.Error as error:
-        raise InvalidEdit(cannot_compute(error)) from error
+    left = kept_places(log, framing.token, edits) if edits else []  # without edits nothing is asked in SQL
+    stages = _stages(framed, left)
     if not stages[-1].n_steps:
         raise EmptyDataset(_why_empty(edits, stages))
-    kept = f"{relation} SELECT * FROM {stage_names[-1]}"
-    edges = _count(log, framed, kept) if edits else _count_all(log, framed, framing)
+    edges = aggregate(framed.rows.at(left[-1])) if edits else _count_all(log, framed, framing)
     present = np.zeros(len(framed.states), dtype=bool)
     present[edges.states] = present[edges.next_states[edges.next_states >= 0]] = True
     codes = np.flatnonzero(present)
@@ -418,55 +428,26 @@ def frame(log: Log, framing: Framing | None = None, edits: Sequence[CoverageEdit
         ),
         valid_mask=framed.valid_mask[codes],
         validity_known=framed.validity_known,
-        relation=kept,
+        places=left[-1] if edits else np.arange(log.n_steps),
         _state_codes=codes,
     )
-
-
-FEW_ROWS = 300_000  # up to here NumPy counts them faster than DuckDB
-
-
-def _count(log: Log, framed: FramedLog, kept: str) -> Edges:
-    if log.n_steps > FEW_ROWS:
-        return aggregate(log, kept)
-    return aggregate_rows(framed.rows.at(_places(log, kept)))
 
 
 def _count_all(log: Log, framed: FramedLog, framing: Framing) -> Edges:
     """Once per log and framing. Two visitors at once may both count, to the same result."""
     key = f"edges_{framing.token}"
     if key not in log.derived:
-        log.derived[key] = aggregate_rows(framed.rows)
+        log.derived[key] = aggregate(framed.rows)
     edges: Edges = log.derived[key]
     return edges
 
 
-def _places(log: Log, relation: str) -> IntArray:
-    """Places of the kept rows: rows are numbered from 0 in the order of the log."""
-    return np.asarray(log.cursor().execute(f"SELECT row FROM ({relation}) ORDER BY row").fetchnumpy()["row"])
-
-
-_NARROW = ("row", "episode_id", "episode", "t", "s", "a", "s2", "ending", "framed_reward", "episode_return", "success")
-
-
-def _edited_relation(suffix: str, edits: Sequence[CoverageEdit]) -> tuple[str, list[str]]:
-    """WITH clause with one named stage per edit, and the names. Only columns that an edit reads are carried along."""
-    if not edits:
-        return f"WITH stage_0 AS (SELECT * FROM framed_{suffix})", ["stage_0"]
-    extra = sorted(frozenset({"state_key", "action_name"}).union(*(edit.columns for edit in edits)) - set(_NARROW))
-    stages = [f"stage_0 AS (SELECT {', '.join((*_NARROW, *extra))} FROM framed_steps_{suffix})"]
-    for i, edit in enumerate(edits, start=1):
-        stages.append(f"stage_{i} AS (WITH before AS (SELECT * FROM stage_{i - 1}) {edit.keep_sql})")
-    return "WITH " + ",\n".join(stages), [f"stage_{i}" for i in range(len(edits) + 1)]
-
-
-def _count_stages(log: Log, framed: FramedLog, relation: str, names: list[str]) -> tuple[StageCounts, ...]:
-    if len(names) == 1:
-        return (StageCounts(int(np.count_nonzero(np.bincount(framed.episodes))), log.n_steps),)
-    counts = " UNION ALL ".join(
-        f"SELECT {i} AS stage, count(DISTINCT episode), count(*) FROM {name}" for i, name in enumerate(names)
+def _stages(framed: FramedLog, left: Sequence[IntArray]) -> tuple[StageCounts, ...]:
+    """Counts of the whole log, then of what each edit left."""
+    return tuple(
+        StageCounts(int(np.count_nonzero(np.bincount(episodes))), len(episodes))
+        for episodes in (framed.episodes, *(framed.episodes[places] for places in left))
     )
-    return tuple(StageCounts(e, n) for _, e, n in log.rows(f"{relation} {counts} ORDER BY stage"))
 
 
 def _check_actions(edits: Sequence[CoverageEdit], actions: tuple[str, ...]) -> None:

@@ -12,23 +12,21 @@ import json
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
-import duckdb
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from .arrays import BoolArray, FloatArray, IntArray
+from .arrays import BoolArray, FloatArray
 from .behavior import WorldSource
 from .coverage_edits import edits_from_link, edits_to_link
 from .dataset import Dataset, StageCounts
 from .edges import Edges, Transitions
 from .errors import NotPossible
-from .framing import FramedLog, Framing
+from .framing import FramedLog, Framing, episodes_solved
 from .log import Log
 from .schema import canonical_json, short_hash
 
@@ -67,11 +65,9 @@ def load_dataset(path: Path) -> Dataset:
             edges=edges,
             valid_mask=arrays["valid_mask"],
             validity_known=about["validity_known"],
-            relation="",
+            places=arrays["places"].astype(np.int64) if about["edits"] else np.arange(about["stages"][-1][1]),
             _state_codes=arrays["state_codes"],
-            rewards_teach=about["has_rewards"],
             rows_file=path.with_name(about["framed"]),
-            kept_places=arrays["places"] if about["edits"] else None,
         )
 
 
@@ -86,19 +82,10 @@ class SavedDataset(Dataset):
     """A dataset without its log: everything a learner may ask is in arrays.
 
     Attributes:
-        rewards_teach: :attr:`has_rewards`, found by the writer, who has the rows in SQL.
         rows_file: where the arrays of the framed log are.
-        kept_places: (N,) rows that the edits keep; None for all.
     """
 
-    rewards_teach: bool
     rows_file: Path
-    kept_places: IntArray | None = field(repr=False)
-
-    @cached_property
-    def has_rewards(self) -> bool:
-        """As in :class:`Dataset`."""
-        return self.rewards_teach
 
     @cached_property
     def _framed(self) -> FramedLog:
@@ -117,13 +104,6 @@ class SavedDataset(Dataset):
             )
 
     @cached_property
-    def places(self) -> IntArray:
-        """As in :class:`Dataset`."""
-        return (
-            np.arange(len(self._framed.rows.actions)) if self.kept_places is None else self.kept_places.astype(np.int64)
-        )
-
-    @cached_property
     def _is_branched_off(self) -> BoolArray:
         with np.load(self.rows_file, allow_pickle=False) as arrays:
             branched: BoolArray = arrays["is_branched_off"]
@@ -131,14 +111,10 @@ class SavedDataset(Dataset):
 
     @cached_property
     def episode_solved(self) -> FloatArray:
-        """As in :class:`Dataset`: the framing says what success is, of a return, and needs no log for that."""
-        given = pa.table({"episode_return": pa.array(self.episode_returns, from_pandas=True)})
-        success = f"CASE WHEN episode_return IS NOT NULL THEN ({self.framing.success}) END"
-        with duckdb.connect() as connection:
-            connection.execute("SET threads = 1")  # and so the rows stay in order
-            connection.register("given", given)
-            found = connection.execute(f"SELECT ({success})::INTEGER::DOUBLE AS solved FROM given").fetchnumpy()
-        return np.ma.filled(np.ma.asarray(found["solved"], dtype=np.float64), np.nan)
+        """As in :class:`Dataset`."""
+        with np.load(self.rows_file, allow_pickle=False) as arrays:
+            solved: FloatArray = arrays["solved"][self.places]
+        return solved
 
 
 class _AbsentLog(Log):
@@ -172,6 +148,7 @@ def _framed_arrays(dataset: Dataset) -> Arrays:
         "ranks": framed.ranks,
         "episode_returns": framed.episode_returns,
         "is_branched_off": dataset._is_branched_off,
+        "solved": episodes_solved(dataset.log, dataset.framing),
     }
 
 
@@ -190,7 +167,6 @@ def _dataset_arrays(dataset: Dataset, framed: str) -> Arrays:
         "states": dataset.states,
         "actions": dataset.actions,
         "validity_known": dataset.validity_known,
-        "has_rewards": dataset.has_rewards,
         "framed": framed,
     }
     return {

@@ -12,7 +12,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from .arrays import BoolArray, FloatArray, IntArray
-from .log import Log
 
 # How a step ends: what may be bootstrapped from.
 GOES_ON, ENDED, CUT = 0, 1, 2
@@ -53,8 +52,8 @@ class Edges(NamedTuple):
     reward_sums: FloatArray
 
 
-def aggregate_rows(rows: Transitions) -> Edges:
-    """Group rows in memory into weighted edges, in the order in which the log first shows them."""
+def aggregate(rows: Transitions) -> Edges:
+    """Group rows into weighted edges, in the order in which the log first shows them."""
     n_actions, n_next = int(rows.actions.max(initial=0)) + 1, int(rows.next_observations.max(initial=-1)) + 2
     # ((s * n_actions + a) * n_next + s' + 1) * 3 + ending, added up in place
     keys = rows.observations * (n_actions * n_next * 3)
@@ -78,29 +77,4 @@ def aggregate_rows(rows: Transitions) -> Edges:
         counts=counts,
         n_known=n_known,
         reward_sums=sums,
-    )
-
-
-def aggregate(log: Log, relation: str) -> Edges:
-    """Group rows with integer columns s, a, s2, ending, framed_reward into weighted edges, in DuckDB.
-
-    As :func:`aggregate_rows`, for rows that stay where they are; edges come in no order.
-    """
-    columns = (
-        log.cursor()
-        .execute(
-            "SELECT s, a, s2, ending, count(*) AS counts, count(framed_reward) AS n_known, "
-            f"coalesce(sum(framed_reward), 0.0) AS reward_sums FROM ({relation}) GROUP BY s, a, s2, ending"
-        )
-        .fetchnumpy()
-    )
-    whole = {name: np.asarray(column) for name, column in columns.items()}
-    return Edges(
-        states=whole["s"].astype(np.int64),
-        actions=whole["a"].astype(np.int64),
-        next_states=whole["s2"].astype(np.int64),
-        endings=whole["ending"],
-        counts=whole["counts"],
-        n_known=whole["n_known"],
-        reward_sums=whole["reward_sums"],
     )

@@ -67,7 +67,7 @@ def kept_log(dataset: Dataset) -> Log:
     columns = ", ".join(COLUMN_NAMES)
     kept = f"SELECT {columns} FROM steps WHERE row IN (SELECT row FROM ({dataset.relation})) ORDER BY row"
     return Log(
-        dataset.log.cursor().sql(kept).to_arrow_table().cast(STEPS_ARROW_SCHEMA),
+        dataset.cursor().sql(kept).to_arrow_table().cast(STEPS_ARROW_SCHEMA),
         name=f"{dataset.log.name}, after edits",
         fingerprint=short_hash(canonical_json([dataset.log.fingerprint, dataset.framing.token, repr(dataset.edits)])),
         source=None,

@@ -83,6 +83,19 @@ def framed_log(log: Log, framing: Framing) -> FramedLog:
     return found
 
 
+def episodes_solved(log: Log, framing: Framing) -> FloatArray:
+    """(N of the log,) 1 where the framing calls the row's episode solved, 0 where not, NaN where its return is unknown."""
+    key = f"solved_{framing.token}"
+    if key not in log.derived:  # two visitors at once may both ask, to the same result
+        sql = f"SELECT row, success::INTEGER::DOUBLE AS solved FROM framed_{framing.token}"
+        found = log.cursor().execute(sql).fetchnumpy()
+        solved = np.empty(log.n_steps)
+        solved[found["row"]] = np.ma.filled(np.ma.asarray(found["solved"], dtype=np.float64), np.nan)
+        log.derived[key] = solved
+    known: FloatArray = log.derived[key]
+    return known
+
+
 def _frame(log: Log, framing: Framing) -> FramedLog:
     steps, offers = _framed_columns(log, framing), _offers(log, framing)
     keys, acted = _encoded(steps["state_key"]), _encoded(steps["action_name"])

@@ -31,10 +31,10 @@ def _collected_without(log: Log, source: WorldSource, edit: DropAction) -> Log:
     world = make_world(source.world)
     if edit.action not in world.action_names:
         raise InvalidEdit(f"{world.name} has no action called {edit.action!r}; it has {', '.join(world.action_names)}.")
-    if edit.columns - {"task"}:
+    if edit.columns_of_where - {"task"}:
         raise InvalidEdit(
             f"To collect again without {edit.action}, the condition may only name the task, not "
-            f"{', '.join(sorted(edit.columns - {'task'}))}: an agent can't avoid what it doesn't see."
+            f"{', '.join(sorted(edit.columns_of_where - {'task'}))}: an agent can't avoid what it doesn't see."
         )
     if edit.where and not WORLDS[source.world].tasks:
         raise InvalidEdit(f"{world.name} has no tasks, so an agent can't leave {edit.action} out on some of them.")

@@ -189,7 +189,7 @@ class AliasingSummary(NamedTuple):
 
 def aliasing(dataset: Dataset) -> AliasingSummary:
     """Count, over pairs that end episodes, those with mixed outcomes."""
-    rows = dataset.log.rows(
+    rows = dataset.rows(
         f"SELECT count(*), sum((lowest < highest)::INTEGER), sum(CASE WHEN lowest < highest THEN n ELSE 0 END) / sum(n) FROM "
         f"(SELECT s, a, count(*) AS n, min(framed_reward) AS lowest, max(framed_reward) AS highest "
         f"FROM ({dataset.relation}) WHERE ending = {ENDED} GROUP BY s, a)"
@@ -222,10 +222,10 @@ def evidence(dataset: Dataset, state_key: str, action: str) -> Evidence:
         f"SELECT * FROM ({dataset.relation}) WHERE s = (SELECT s FROM states_{tables} WHERE state_key = ?) "
         f"AND a = (SELECT a FROM actions_{tables} WHERE action_name = ?)"
     )
-    n_rows, n_episodes, mean_reward = dataset.log.rows(
+    n_rows, n_episodes, mean_reward = dataset.rows(
         f"SELECT count(*), count(DISTINCT episode), avg(framed_reward) FROM ({here})", pair
     )[0]
-    mean_return, n_returns = dataset.log.rows(
+    mean_return, n_returns = dataset.rows(
         f"""WITH here AS (SELECT row, episode, t FROM ({here}) ORDER BY row LIMIT {MAX_RETURNS}),
             returns AS (
                 SELECT here.row, count(*) = count(later.framed_reward) AS known,
@@ -235,7 +235,7 @@ def evidence(dataset: Dataset, state_key: str, action: str) -> Evidence:
             SELECT avg(discounted_return), count(*) FROM returns WHERE known""",
         pair,
     )[0]
-    shown = dataset.log.rows(f"SELECT row FROM ({here}) ORDER BY row LIMIT {EVIDENCE_ROWS}", pair)
+    shown = dataset.rows(f"SELECT row FROM ({here}) ORDER BY row LIMIT {EVIDENCE_ROWS}", pair)
     # Numbers and their range, not a subquery: only these rows are then read, of both tables behind the view.
     numbers = [row for (row,) in shown] or [-1]
     which = f"row BETWEEN {numbers[0]} AND {numbers[-1]} AND row IN ({', '.join(map(str, numbers))})"

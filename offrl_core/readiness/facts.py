@@ -164,7 +164,7 @@ def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -
         framing_problem: why.
     """
     log = dataset.log if dataset is not None else log
-    with closing(log.cursor()) as cursor:
+    with closing(dataset.cursor() if dataset is not None else log.cursor()) as cursor:
         steps = _kept_steps(cursor, dataset)
         _make_runs(cursor, steps, framed=dataset is not None)
         counts = _step_counts(cursor, steps)
@@ -219,7 +219,7 @@ def _kept_steps(cursor: duckdb.DuckDBPyConnection, dataset: Dataset | None) -> s
     """What to write behind FROM for the kept steps. Makes a temporary table ``kept`` with their rows and outcomes."""
     if dataset is None:
         return "steps"
-    kept = "TABLE" if dataset.edits else "VIEW"  # edits take their time, so they run once
+    kept = "TABLE" if dataset.edits else "VIEW"  # read more than once below
     cursor.execute(
         f"CREATE TEMP {kept} kept AS SELECT row, episode_id, episode_return, success FROM ({dataset.relation})"
     )

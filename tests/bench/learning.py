@@ -6,16 +6,14 @@ import gc
 import statistics
 from dataclasses import replace
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.edges import aggregate, aggregate_rows
-from offrl_core.importers.report import ImportReport
-from offrl_core.log import Log
+from offrl_core.edges import Edges, Transitions, aggregate
 from offrl_core.mdp import Successors, TabularMDP
-from offrl_core.schema import steps_table
 
 from .measure import Line, Work, cost, duration, faster, interleaved, seconds_of
 
@@ -60,13 +58,10 @@ def learning_lines() -> list[Line]:
     rows, steps, log = dataset.transitions(), steps_of(dataset), dataset.log
 
     def from_memory() -> None:
-        orl.train(replace(dataset, edges=aggregate_rows(rows)), "fqi")
+        orl.train(replace(dataset, edges=aggregate(rows)), "fqi")
 
     def from_frame() -> None:
         orl.train(orl.frame(log), "fqi")
-
-    def from_table() -> None:
-        orl.train(replace(dataset, edges=aggregate(log, dataset.relation)), "fqi")
 
     def from_parquet() -> None:
         orl.train(orl.frame(orl.bundled_log("calculator")), "fqi")
@@ -76,9 +71,9 @@ def learning_lines() -> list[Line]:
 
     gc.freeze()  # as app.py does, and so that nobody's garbage collection walks over the rows of another
     # One loop takes as long as thousands of ours, so each turn holds a block of each of ours.
-    blocks = {from_memory: 300, from_frame: 300, from_table: 30, from_parquet: 30, by_rows: 1}
+    blocks = {from_memory: 300, from_frame: 300, from_parquet: 30, by_rows: 1}
     turns = [[block_median(work, n) for work, n in blocks.items()] for _ in range(3)]
-    memory, frame, table, parquet, loop = (statistics.median(column) for column in zip(*turns, strict=True))
+    memory, frame, parquet, loop = (statistics.median(column) for column in zip(*turns, strict=True))
     peer = "row by row, 200 sweeps"
     return [
         faster("naive FQI, 12,000 framed rows in memory: aggregate, solve", memory, loop, peer, 5000),
@@ -88,58 +83,45 @@ def learning_lines() -> list[Line]:
             f"{duration(loop)}, {peer}",
             f"{loop / frame:,.0f}x faster",
         ),
-        Line(
-            "the same, counted anew by DuckDB from its framed table",
-            duration(table),
-            f"{duration(loop)}, {peer}",
-            f"{loop / table:,.0f}x faster",
-        ),
         faster("the same from the Parquet file: read, frame, aggregate, solve", parquet, loop, peer, 300),
     ]
 
 
-def synthetic_rows(seed: int = 0) -> dict[str, np.ndarray]:
+def synthetic_rows(seed: int = 0) -> Transitions:
     """A million rows: few states get most visits, five successors per pair, one row in twenty ends."""
     rng = np.random.default_rng(seed)
-    states = (rng.random(N_ROWS) ** 2 * N_STATES).astype(np.int32)
-    actions = np.minimum(rng.geometric(0.4, N_ROWS) - 1, N_ACTIONS - 1).astype(np.int32)
+    states = (rng.random(N_ROWS) ** 2 * N_STATES).astype(np.int64)
+    actions = np.minimum(rng.geometric(0.4, N_ROWS) - 1, N_ACTIONS - 1)
     successor = rng.integers(N_SUCCESSORS, size=N_ROWS)
-    following = ((states.astype(np.int64) * 7919 + actions * 104729 + successor * 1299709) % N_STATES).astype(np.int32)
+    following = (states * 7919 + actions * 104729 + successor * 1299709) % N_STATES
     ends = rng.random(N_ROWS) < ENDING_SHARE
-    return {
-        "s": states,
-        "a": actions,
-        "s2": np.where(ends, -1, following).astype(np.int32),
-        "ending": ends.astype(np.int8),
-        "framed_reward": rng.random(N_ROWS),
-    }
-
-
-def synthetic_log() -> Log:
-    """A log whose connection also holds the million rows, as the framed table ``synthetic``."""
-    step = {"episode_id": "a", "t": 0, "action": "a"}
-    log = Log(
-        steps_table([step]),
-        name="",
-        fingerprint="",
-        source=None,
-        report=ImportReport(),
+    return Transitions(
+        states, actions, rng.random(N_ROWS), np.where(ends, -1, following), ends, np.zeros(N_ROWS, dtype=bool)
     )
-    cursor = log.cursor()
-    cursor.register("given_synthetic", pa.table(synthetic_rows()))
-    cursor.execute("CREATE TABLE synthetic AS FROM given_synthetic")
-    cursor.unregister("given_synthetic")
-    return log
+
+
+def synthetic_table(rows: Transitions) -> duckdb.DuckDBPyConnection:
+    """The same rows in DuckDB, as the table ``synthetic``, with the integers as narrow as they can be."""
+    columns = {
+        "s": rows.observations.astype(np.int32),
+        "a": rows.actions.astype(np.int32),
+        "s2": rows.next_observations.astype(np.int32),
+        "ending": rows.endings,
+        "framed_reward": rows.rewards,
+    }
+    connection = duckdb.connect(config={"threads": "1"})
+    connection.register("given", pa.table(columns))
+    connection.execute("CREATE TABLE synthetic AS FROM given")
+    return connection
 
 
 def million_lines() -> list[Line]:
     """Aggregation against a bare GROUP BY, a sweep against a bare sparse product."""
-    log = synthetic_log()
+    rows = synthetic_rows()
+    table = synthetic_table(rows)
     bare = "SELECT s, a, s2, ending, count(*), sum(framed_reward) FROM synthetic GROUP BY s, a, s2, ending"
-    ours, peer = interleaved(
-        [lambda: aggregate(log, "FROM synthetic"), lambda: log.cursor().execute(bare).fetchnumpy()], 9
-    )
-    mdp, values = synthetic_process(log), np.random.default_rng(1).random(N_STATES)
+    ours, peer = interleaved([lambda: aggregate(rows), lambda: table.execute(bare).fetchnumpy()], 9)
+    mdp, values = synthetic_process(aggregate(rows)), np.random.default_rng(1).random(N_STATES)
     sweep, product = interleaved(
         [lambda: mdp.backup(values, 0.99).max(axis=0), lambda: mdp.successors.matrix @ values], 101
     )
@@ -150,9 +132,8 @@ def million_lines() -> list[Line]:
     ]
 
 
-def synthetic_process(log: Log) -> TabularMDP:
+def synthetic_process(edges: Edges) -> TabularMDP:
     """The counts of the million rows as a process."""
-    edges = aggregate(log, "FROM synthetic")
     totals = np.zeros((N_STATES, N_ACTIONS))
     np.add.at(totals, (edges.states, edges.actions), edges.counts)
     rewards = np.zeros_like(totals)

@@ -155,7 +155,7 @@ def test_edits_take_visits_away_and_leave_the_outcomes_of_the_rest(rows: list[Ro
         dataset = orl.frame(log, BY_STATE.framing(), [edit])
     except orl.OffRLError:
         return
-    kept = {row for (row,) in log.rows(f"SELECT row FROM ({dataset.relation})")}
+    kept = set(dataset.places.tolist())
     outcomes = [outcome for i, outcome in enumerate(outcomes_by_hand(rows)) if i in kept and outcome is not None]
     found = mixed_outcomes(dataset)
     assert found.n_visits == len(outcomes)

@@ -36,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("coverage_edits", "query"),
     ("reward_files", "reward_keys", "reward_columns", "reward_rules"),
     ("rewards",),
-    ("recollection",),
+    ("recollection", "kept_rows"),
     ("dataset",),
     ("exports",),
     ("dataset_files", "interfaces"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.edges import CUT, ENDED, GOES_ON, Edges, aggregate, aggregate_rows
+from offrl_core.edges import CUT, ENDED, GOES_ON
 from offrl_core.errors import EmptyDataset, InvalidConfig
 from offrl_core.evaluation.diagnostics import evidence, state_table, value_parts
 
@@ -423,14 +423,22 @@ def test_times_at_the_ends_of_their_range_are_only_a_gap() -> None:
 
 
 @given(seed=st.integers(0, 10_000))
-def test_grouping_in_numpy_and_in_duckdb_gives_the_same_edges(seed: int) -> None:
-    """Few rows are grouped in NumPy and many in DuckDB; the learner must not notice."""
-    dataset = orl.frame(covering_log(seed))
-    by_table, by_rows = aggregate(dataset.log, dataset.relation), aggregate_rows(dataset.transitions())
-
-    def in_order(edges: Edges) -> Edges:
-        order = np.lexsort((edges.endings, edges.next_states, edges.actions, edges.states))
-        return Edges(*(column[order] for column in edges))
-
-    for name, ours, theirs in zip(Edges._fields, in_order(by_rows), in_order(by_table), strict=True):
-        assert np.allclose(ours, theirs, rtol=0, atol=1e-12), name
+def test_edges_are_the_groups_that_sql_makes(seed: int) -> None:
+    dataset = orl.frame(covering_log(seed), edits=[orl.DropWhere("reward > 0.5", "transitions")])
+    groups = dataset.rows(
+        f"""SELECT here.state_key, action_name, after.state_key, ending, count(*), count(framed_reward),
+                   coalesce(sum(framed_reward), 0)
+            FROM ({dataset.relation}) AS kept JOIN states_{dataset.framing.token} AS here USING (s)
+            JOIN actions_{dataset.framing.token} USING (a)
+            LEFT JOIN states_{dataset.framing.token} AS after ON after.s = kept.s2 GROUP BY ALL"""
+    )
+    states, actions = dataset.states, dataset.actions
+    found = {
+        (states[s], actions[a], states[s2] if s2 >= 0 else None, ending): (
+            n,
+            n_known,
+            pytest.approx(rewards, abs=1e-12),
+        )
+        for s, a, s2, ending, n, n_known, rewards in zip(*(column.tolist() for column in dataset.edges), strict=True)
+    }
+    assert {group[:4]: group[4:] for group in groups} == found

@@ -26,7 +26,7 @@ def edited(log_with_mul):
 
 
 def test_evidence_equals_a_recount_of_the_kept_rows(edited):
-    kept = edited.log.frame(f"SELECT episode_id, t, s, a, framed_reward FROM ({edited.relation})")
+    kept = edited.cursor().execute(f"SELECT episode_id, t, s, a, framed_reward FROM ({edited.relation})").df()
     for state, action in [(CHOICE, "mul"), (CHOICE, "add"), ("add: start", "lookup_x")]:
         found = evidence(edited, state, action)
         s, a = edited.state_index(state), edited.actions.index(action)

@@ -1071,7 +1071,7 @@ def returns_by_hand(rows: list[Row], discount: float) -> list[float | None]:
 def test_returns_to_go_by_hand(rows: list[Row], discount: float, edited: bool) -> None:
     edits = [orl.KeepFraction(0.6)] if edited else []
     dataset = orl.frame(make_log(rows), orl.Framing(state="state_text", discount=discount), edits)
-    kept = [row for (row,) in dataset.log.rows(f"SELECT row FROM ({dataset.relation}) ORDER BY row")]
+    kept = [row for (row,) in dataset.rows(f"SELECT row FROM ({dataset.relation}) ORDER BY row")]
     expected = [returns_by_hand(rows, discount)[row] for row in kept]
     found = dataset.returns_to_go
     assert found == pytest.approx([math.nan if g is None else g for g in expected], nan_ok=True)
