@@ -53,6 +53,12 @@ TERMS: dict[str, Term] = {
         "Sutton & Barto 2018, section 3.5",
     ),
     "coverage": Term("Which pairs of state and action a log supports. What it doesn't cover, it can't teach."),
+    "split": Term(
+        "A policy that is judged on the episodes it learned from looks better than it is: it chose what happened to go well "
+        "there. So it learns from one part and is judged on the other.",
+        "",
+        "Hastie, Tibshirani & Friedman 2009, section 7.2",
+    ),
     "rehearsal": Term(
         "A world collects fresh logs like this one, every estimator judges each of them, and the exact value tells how often the "
         "intervals were right. For this world and logs of this size; elsewhere it is a rehearsal, not a promise.",

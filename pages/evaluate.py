@@ -1,17 +1,18 @@
 """What policies are worth, judged from the log alone; beside it the truth where a world knows it, and whom to believe."""
 
+from dataclasses import replace
+
 import pandas as pd
 import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.evaluation.comparison import Comparison, compare_estimators
-from offrl_core.evaluation.coverage_study import CoverageStudy, coverage_study
+from offrl_core.evaluation.coverage_study import CoverageStudy
 from offrl_core.evaluation.judgement import DecisionCard, judge
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.interfaces import TrainedModel
-from offrl_core.worlds import WORLDS
-from pages._ui import layout, navigation, parameters, state, work
+from pages._ui import deployed, layout, navigation, parameters, rehearsal, split, state, work
 
 VERDICTS = {
     "better": (":material/trending_up:", "better than the log's agent"),
@@ -35,16 +36,23 @@ def trained_policies(dataset: Dataset) -> dict[str, TrainedModel]:
     return models
 
 
-def compared(dataset: Dataset, models: dict[str, TrainedModel], deployment: str) -> Comparison:
+def compared(learn: Dataset, judge_on: Dataset, models: dict[str, TrainedModel], deployment: str) -> Comparison:
     """All estimates of all policies, once."""
-    keys = tuple((name, work.policy_key(dataset, model)) for name, model in models.items())
-    return _compared(keys, deployment, dataset, models)
+    keys = tuple((name, work.policy_key(learn, model)) for name, model in models.items())
+    return _compared(keys, work.dataset_key(judge_on), deployment, learn, judge_on, models)
 
 
 @st.cache_resource(show_spinner="Judging the policies…", max_entries=64, ttl="2h")
-def _compared(keys: tuple, deployment: str, _dataset: Dataset, _models: dict[str, TrainedModel]) -> Comparison:
+def _compared(
+    keys: tuple,
+    judged_on: tuple,
+    deployment: str,
+    _learn: Dataset,
+    _judge_on: Dataset,
+    _models: dict[str, TrainedModel],
+) -> Comparison:
     policies = {name: model.policy for name, model in _models.items()}
-    return compare_estimators(policies, _dataset, deployment=deployment, trained_on=_dataset)
+    return compare_estimators(policies, _judge_on, deployment=deployment, trained_on=_learn)
 
 
 def render_table(now: work.Current, comparison: Comparison) -> None:
@@ -100,69 +108,32 @@ def render_policy(comparison: Comparison, policy: str, study: CoverageStudy | No
         figure = make_estimates(
             intervals, believed=titles.get(card.believe, ""), truth=card.truth, logged=comparison.logged.value
         )
-        layout.render_figure(figure, key="estimates", alt=f"Estimates of {policy} by {len(intervals)} estimators")
+        layout.render_figure(
+            figure, key="estimates", alt=f"Estimates of {policy} by {len(intervals)} estimators", export=True
+        )
     with right:
         render_card(card)
 
 
-def render_rehearsal(now: work.Current, models: dict[str, TrainedModel], deployment: str) -> CoverageStudy | None:
-    """How often the intervals hold on fresh logs of the world; runs when asked, and any click stops it."""
-    st.markdown("##### Rehearsal: how often do these intervals hold the truth?", help=layout.tip("rehearsal"))
-    done = st.session_state.setdefault("w:studies", {})
-    key = repr((deployment, *(work.policy_key(now.dataset, model) for model in models.values())))
-    n_logs = st.select_slider("Fresh logs", [20, 50, 100, 200], value=50, key="w:n_logs", width=320)
-    st.button("Rehearse", icon=":material/replay:", on_click=lambda: st.session_state.update({"w:rehearse": key}))
-    if st.session_state.pop("w:rehearse", None) == key:
-        bar = st.progress(0.0, text="collecting fresh logs")
-        st.button("Stop", icon=":material/stop:", key="w:stop_study")
-        study = coverage_study(
-            {n: m.policy for n, m in models.items()}, now.dataset, n_logs=n_logs, deployment=deployment
-        )
-        while True:
-            try:
-                progress = next(study)
-            except StopIteration as finished:
-                done[key] = finished.value
-                break
-            bar.progress(progress.step / progress.total, text=f"log {progress.step} of {progress.total}")
-        st.rerun()
-    if key in done:
-        render_study(done[key])
-    return done.get(key)
-
-
-def render_study(study: CoverageStudy) -> None:
-    """Coverage by policy and estimator, and who ranks policies right."""
-    rows: dict[str, dict[str, str]] = {}
-    for row in study.reliability:
-        share = "refused" if row.coverage is None else f"{row.coverage:.0%} of {row.n_told}"
-        rows.setdefault(orl.ESTIMATORS[row.estimator].title, {})[row.policy] = share
-    for rank in study.ranking:
-        right = "—" if rank.share_right is None else f"{rank.share_right:.0%} of {rank.n_pairs}"
-        rows[orl.ESTIMATORS[rank.estimator].title]["pairs ranked right"] = right
-    st.dataframe(pd.DataFrame(rows).T)
-    spec = WORLDS[study.world]
-    st.caption(
-        f"Share of the 95 % intervals that hold the exact value, on {study.n_logs} fresh logs of {study.n_episodes:,} episodes, "
-        f"where {spec.subject} {spec.deployments[study.deployment].title}. Logs are always written where all works: with another "
-        "deployment this shows what no log could have told."
-    )
-
-
 def render_page(now: work.Current) -> None:
-    """Table, one policy in detail, rehearsal."""
-    models = trained_policies(now.dataset)
+    """The split, truth, estimates, one policy in detail, rehearsal."""
+    learn, judge_on = split.parts_of(now)
+    models = trained_policies(learn)
     if not models:
         st.info("Choose learners on the Train page; those that are done at once are judged here.")
         return
+    split.render_split(learn, judge_on)
     deployment = work.deployment(now.world)
-    comparison = compared(now.dataset, models, deployment)
-    if not now.world:
+    comparison = compared(learn, judge_on, models, deployment)
+    if now.world:
+        deployed.render_deployed(replace(now, dataset=learn), models)
+    else:
         layout.truth_unknown(now)
+    st.markdown("##### From the log alone: the estimates")
     render_table(now, comparison)
     policy = st.segmented_control("Policy", list(models), default=next(iter(models)), key="w:judged", required=True)
     place = st.container()
-    study = render_rehearsal(now, models, deployment) if now.world else None
+    study = rehearsal.render_rehearsal(judge_on, models, deployment) if now.world else None
     with place:
         render_policy(comparison, policy if policy in models else next(iter(models)), study)
 
@@ -170,7 +141,8 @@ def render_page(now: work.Current) -> None:
 navigation.require_app()
 st.title("Evaluate")
 st.markdown(
-    "What each policy would earn, **estimated from the log alone**: off-policy evaluation, and when to refuse it."
+    "What each policy is worth: **the truth** where a world knows it, and what can be **estimated from the log alone** "
+    "(off-policy evaluation), or when to refuse it."
 )
 now = work.current()
 if now.dataset is not None:

@@ -56,6 +56,7 @@ class WorldModel:
         keys: K state keys, in order of first appearance; ``key_index`` (F,) maps states to them.
         mdp: over full states, with every action, valid or not.
         successes: (A, F) probability that the action ends the episode solved.
+        costs: (A, F) expected price of the step, where it doesn't end the episode: its negative reward, as a positive number.
         starts: (F,) start probabilities.
         valid_mask: (K, A).
     """
@@ -75,11 +76,11 @@ class WorldModel:
         self.valid_mask = np.zeros((len(keys), len(world.action_names)), dtype=bool)
         for state, key in zip(self.states, self.key_index, strict=True):
             self.valid_mask[key, [world.action_names.index(a) for a in world.actions(state)]] = True
-        self.mdp, self.successes = self._enumerate(index)
+        self.mdp, self.successes, self.costs = self._enumerate(index)
 
-    def _enumerate(self, index: dict[Any, int]) -> tuple[TabularMDP, FloatArray]:
+    def _enumerate(self, index: dict[Any, int]) -> tuple[TabularMDP, FloatArray, FloatArray]:
         world, shape = self.world, (len(self.world.action_names), len(self.states))
-        rewards, successes = np.zeros(shape), np.zeros(shape)
+        rewards, successes, costs = np.zeros((3, *shape))
         edges: list[tuple[int, int, int, float]] = []
         for s, state in enumerate(self.states):
             for a, action in enumerate(world.action_names):
@@ -88,6 +89,7 @@ class WorldModel:
                     if terminal:
                         successes[a, s] += probability * world.succeeded(next_state)
                     else:
+                        costs[a, s] += probability * max(-reward, 0.0)
                         edges.append((s, a, self._index_of(index, next_state, action), probability))
         # A world of one step has no edges, hence the shape.
         states, actions, next_states, probabilities = np.array(edges, dtype=float).reshape(-1, 4).T
@@ -99,7 +101,7 @@ class WorldModel:
             next_states=next_states.astype(np.int64),
             probabilities=probabilities,
         )
-        return TabularMDP(rewards=rewards, successors=successors), successes
+        return TabularMDP(rewards=rewards, successors=successors), successes, costs
 
     @staticmethod
     def _index_of(index: dict[Any, int], state: Any, action: str) -> int:

@@ -16,6 +16,11 @@ from offrl_core.glossary import TERMS
 from . import state
 
 CHART_CONFIG = {"displaylogo": False, "displayModeBar": False, "scrollZoom": False}
+# One button, which saves the picture; it shows where the mouse is over the figure.
+EXPORT_CONFIG = CHART_CONFIG | {
+    "displayModeBar": "hover",
+    "modeBarButtons": [["toImage"]],
+}
 
 
 def drawn(make: Callable[..., go.Figure], *contents: Any, **options: Any) -> go.Figure:
@@ -31,10 +36,15 @@ def _drawn(name: str, contents: tuple[Any, ...], options: dict[str, Any], _make:
     return figure
 
 
-def render_figure(figure: go.Figure, *, key: str, alt: str, select: bool = False) -> list[dict[str, Any]]:
-    """Draw a figure; with ``select`` return the points that were clicked."""
+def render_figure(
+    figure: go.Figure, *, key: str, alt: str, select: bool = False, export: bool = False
+) -> list[dict[str, Any]]:
+    """Draw a figure; with ``select`` return the points that were clicked, with ``export`` offer to save it as a picture."""
     if not select:
-        st.plotly_chart(figure, key=f"w:fig:{key}", alt=alt, config=CHART_CONFIG)
+        config = (
+            EXPORT_CONFIG | {"toImageButtonOptions": {"format": "svg", "filename": key}} if export else CHART_CONFIG
+        )
+        st.plotly_chart(figure, key=f"w:fig:{key}", alt=alt, config=config)
         return []
     event = st.plotly_chart(
         figure, key=f"w:fig:{key}", alt=alt, config=CHART_CONFIG, on_select="rerun", selection_mode="points"

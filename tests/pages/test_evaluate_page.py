@@ -3,16 +3,24 @@
 import pytest
 
 import offrl_core as orl
+from offrl_core.coverage_edits import split_edits
+from offrl_core.evaluation.course import course
 from tests.pages.conftest import open_page, texts
 from tests.pages.test_pages import upload
 from tests.traces import AIRLINE, shared_trace
 
 
+def estimates_shown(app):
+    """The table of estimates."""
+    (table,) = [frame.value for frame in app.dataframe if "Importance sampling" in frame.value]
+    return table
+
+
 def test_estimates_stand_beside_the_truth_and_a_card_says_whom_to_believe(app):
     open_page(app, "evaluate", learners="bc,fqi_support,return_conditioned")
-    table = app.dataframe[0].value
+    table = estimates_shown(app)
     assert list(table["policy"]) == ["Copy the log (BC)", "FQI inside the log", *table["policy"][2:]]
-    dataset = orl.frame(orl.bundled_log("calculator"))
+    dataset = orl.frame(orl.bundled_log("calculator"), edits=split_edits((), 0.5)[0])
     truth = orl.evaluate(orl.train(dataset, "bc").policy, "calculator", "works", dataset.discount).mean_return
     assert table["exact return"][0] == f"{truth:+.3f}"
     said = texts(app)
@@ -22,7 +30,7 @@ def test_estimates_stand_beside_the_truth_and_a_card_says_whom_to_believe(app):
 
 def test_a_policy_that_leaves_the_log_is_refused_in_words(app):
     open_page(app, "evaluate", edits="drop:mul:recollect", learners="fqi")
-    table = app.dataframe[0].value
+    table = estimates_shown(app)
     refused = [column for column in table if table[column][0] == "refused"]
     assert any("importance" in column.lower() for column in refused)
     assert "nan" not in table.to_csv().lower()
@@ -32,7 +40,7 @@ def test_an_imported_log_has_no_exact_column(app):
     upload(app, "airline.json", shared_trace(AIRLINE).read_bytes())
     app.switch_page("pages/evaluate.py").run()
     assert not app.exception, app.exception
-    assert "exact return" not in app.dataframe[0].value
+    assert "exact return" not in estimates_shown(app)
     assert "no exact value" in texts(app)
     assert not [button for button in app.button if button.label == "Rehearse"]
 
@@ -53,3 +61,49 @@ def test_a_rehearsal_counts_how_often_intervals_hold(app):
 def test_nothing_to_judge_is_said(app, learners):
     open_page(app, "evaluate", learners=learners)
     assert "Choose learners" in texts(app)
+
+
+def test_learning_and_judging_share_no_episode_unless_asked_to(app):
+    open_page(app, "evaluate", learners="bc")
+    learn, judge = (orl.frame(orl.bundled_log("calculator"), edits=edits) for edits in split_edits((), 0.5))
+    said = texts(app)
+    assert f"Learned from {learn.n_episodes:,} episodes, judged on the other {judge.n_episodes:,}" in said
+    assert "flatters" not in said
+    app.button_group(key="w:split").set_value("0").run()
+    assert not app.exception, app.exception
+    assert "flatters" in texts(app)
+
+
+def test_a_log_too_small_to_split_is_judged_whole_and_says_so(app):
+    rows = (
+        b'{"episode_id": "e", "t": 0, "state": {"key": "s"}, "action": {"tool": "a"}, "reward": 1.0, "terminal": true}'
+    )
+    upload(app, "one.jsonl", rows)
+    app.switch_page("pages/evaluate.py").run()
+    assert not app.exception, app.exception
+    assert "too small to learn from one part" in texts(app)
+
+
+def test_the_truth_has_every_deployment_length_and_cost(app):
+    open_page(app, "evaluate", learners="bc,fqi", edits="drop:mul:recollect")
+    truth = app.dataframe[0].value
+    assert list(truth["policy"]) == ["Copy the log (BC)", "Naive FQI", "the log's own agent"]
+    assert sum(column.startswith("success, mul ") for column in truth) == 3
+    assert set(truth["steps"]) == {"4.00"}
+    assert set(truth["cost on the way"]) == {"0.060"}
+    app.toggle(key="w:by_task").set_value(True).run()
+    by_task = app.dataframe[0].value.set_index(["policy", "task"])["success"]
+    assert by_task["Naive FQI", "mul"] == "100.0%"
+    assert float(by_task["Copy the log (BC)", "mul"].rstrip("%")) < 2
+
+
+def test_a_trial_stands_beside_the_exact_value(app):
+    open_page(app, "evaluate", learners="fqi", data="generated", gen_world="calculator_chain", gen_episodes="100")
+    assert "go on for ever" in texts(app)
+    app.button(key="w:trial").click().run()
+    assert not app.exception, app.exception
+    (trial,) = [frame.value for frame in app.dataframe if "sampled success" in frame.value]
+    dataset = orl.frame(orl.collect("calculator_chain", n_episodes=100), edits=split_edits((), 0.5)[0])
+    policy = orl.train(dataset, "fqi").policy
+    assert trial["exact return"][0] == f"{orl.evaluate(policy, 'calculator_chain').mean_return:+.3f}"
+    assert course(policy, "calculator_chain")[""].cut > 0

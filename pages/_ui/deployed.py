@@ -1,0 +1,148 @@
+"""What policies do once deployed in a world: the truth by deployment and by task, length and cost, and a sampled trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.dataset import Dataset
+from offrl_core.evaluation.course import Course, behavior_course, course
+from offrl_core.evaluation.coverage_study import wilson
+from offrl_core.evaluation.exact import Truth
+from offrl_core.interfaces import TrainedModel
+from offrl_core.worlds import WORLDS
+
+from . import layout, work
+
+OWN = "the log's own agent"
+N_TRIAL = 500  # episodes of a sampled trial
+
+
+def render_deployed(now: work.Current, models: Mapping[str, TrainedModel]) -> None:
+    """The tables; only worlds have them."""
+    st.markdown("##### Once deployed: the truth", help=layout.tip("exact"))
+    spec = WORLDS[now.world]
+    by_task = bool(spec.tasks) and st.toggle("By task", key="w:by_task")
+    table = _by_task(now, models) if by_task else _by_deployment(now, models)
+    st.dataframe(table, hide_index=True)
+    here = work.deployment(now.world)
+    cut = max(found[""].cut for found in _courses(now, models, here).values())
+    st.caption(
+        "Computed over everything that can happen, not sampled. Steps: mean length of an episode. Cost on the way: what the "
+        "steps before the last one cost, undiscounted. Return, steps and cost are those where "
+        f"{spec.subject} {spec.deployments[here].title}."
+        + (
+            f" Up to {cut:.1%} of a policy's episodes go on for ever; they are cut after 1,000 steps."
+            if cut > 1e-9
+            else ""
+        )
+    )
+    data = layout.safe_csv(_everything(now, models))
+    st.download_button("Download the truth", data, "truth.csv", "text/csv", icon=":material/download:")
+    _render_trial(now, models, here)
+
+
+def _render_trial(now: work.Current, models: Mapping[str, TrainedModel], deployment: str) -> None:
+    """What luck does to an experiment: sampled episodes beside the exact value, once somebody asked for them."""
+    asked = st.session_state.setdefault("w:trials", set())
+    trial = (deployment, *(work.policy_key(now.dataset, model) for model in models.values()))
+    label = f"Try it: sample {N_TRIAL} episodes of each"
+    st.button(label, icon=":material/casino:", key="w:trial", on_click=asked.add, args=(trial,))
+    if trial in asked:
+        st.dataframe(_trials(trial, now.world, now.dataset, dict(models)), hide_index=True)
+        st.caption(
+            f"What an experiment of {N_TRIAL} episodes would have shown, with a 95 % interval (Wilson's formula), seed 0. The "
+            "exact value beside it needs no luck."
+        )
+
+
+def _truths(now: work.Current, models: Mapping[str, TrainedModel], deployment: str) -> dict[str, Truth]:
+    assert now.dataset is not None
+    own = work.behavior_truth(now.dataset.log.fingerprint, deployment, now.dataset.log)
+    return {name: work.truth(now.dataset, model, deployment) for name, model in models.items()} | {OWN: own}
+
+
+def _courses(now: work.Current, models: Mapping[str, TrainedModel], deployment: str) -> dict[str, dict[str, Course]]:
+    assert now.dataset is not None
+    found = {
+        name: _course(work.policy_key(now.dataset, model), deployment, now.dataset, model)
+        for name, model in models.items()
+    }
+    return found | {OWN: _own_course(now.dataset.log.fingerprint, deployment, now.dataset)}
+
+
+@st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
+def _course(key: tuple, deployment: str, _dataset: Dataset, _model: TrainedModel) -> dict[str, Course]:
+    return course(_model.policy, _dataset.log.source.world, deployment)
+
+
+@st.cache_resource(show_spinner=False, max_entries=64, ttl="2h")
+def _own_course(fingerprint: str, deployment: str, _dataset: Dataset) -> dict[str, Course]:
+    source = _dataset.log.source
+    return behavior_course(source.behavior, source.world, deployment)
+
+
+def _by_deployment(now: work.Current, models: Mapping[str, TrainedModel]) -> pd.DataFrame:
+    spec, here = WORLDS[now.world], work.deployment(now.world)
+    truths = {name: _truths(now, models, name) for name in spec.deployments}
+    courses = _courses(now, models, here)
+    rows = []
+    for policy in truths[here]:
+        solved = {
+            f"success, {spec.subject} {spec.deployments[name].title}": f"{truths[name][policy].success_rate:.1%}"
+            for name in spec.deployments
+        }
+        row = {"policy": policy, **solved, "return": f"{truths[here][policy].mean_return:+.3f}"}
+        rows.append(row | _course_cells(courses[policy][""]))
+    return pd.DataFrame(rows)
+
+
+def _by_task(now: work.Current, models: Mapping[str, TrainedModel]) -> pd.DataFrame:
+    here = work.deployment(now.world)
+    courses = _courses(now, models, here)
+    return pd.DataFrame(
+        {"policy": policy, "task": task, "success": f"{found.success_rate:.1%}", "return": f"{found.mean_return:+.3f}"}
+        | _course_cells(courses[policy][task])
+        for policy, truth in _truths(now, models, here).items()
+        for task, found in truth.by_task.items()
+    )
+
+
+def _course_cells(found: Course) -> dict[str, str]:
+    return {"steps": f"{found.steps:,.2f}", "cost on the way": f"{found.cost:.3f}"}
+
+
+def _everything(now: work.Current, models: Mapping[str, TrainedModel]) -> pd.DataFrame:
+    """One row per policy, deployment and task ("" for all), numbers in full."""
+    rows = []
+    for deployment in WORLDS[now.world].deployments:
+        courses = _courses(now, models, deployment)
+        for policy, truth in _truths(now, models, deployment).items():
+            for task, found in {"": truth, **truth.by_task}.items():
+                row = {"policy": policy, "deployment": deployment, "task": task}
+                row |= {"success_rate": found.success_rate, "mean_return": found.mean_return}
+                rows.append(row | courses[policy][task]._asdict())
+    return pd.DataFrame(rows)
+
+
+@st.cache_resource(show_spinner="The policies are acting…", max_entries=64, ttl="2h")
+def _trials(trial: tuple, world: str, _dataset: Dataset, _models: dict[str, TrainedModel]) -> pd.DataFrame:
+    deployment = trial[0]
+    rows = []
+    for name, model in _models.items():
+        sampled = orl.roll_out(model.policy, world, deployment, n_episodes=N_TRIAL)
+        low, high = wilson(int(sampled.successes.sum()), N_TRIAL)
+        exact = work.truth(_dataset, model, deployment)
+        rows.append(
+            {
+                "policy": name,
+                "sampled success": f"{sampled.success_rate:.1%} [{low:.1%}, {high:.1%}]",
+                "exact success": f"{exact.success_rate:.1%}",
+                "sampled return": f"{sampled.mean_return:+.3f} ± {1.96 * sampled.standard_errors()[0]:.3f}",
+                "exact return": f"{exact.mean_return:+.3f}",
+            }
+        )
+    return pd.DataFrame(rows)
