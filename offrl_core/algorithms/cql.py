@@ -31,7 +31,7 @@ from ..mdp import settled_change
 from ..params import param
 from ..policies import TabularPolicy, greedy_probabilities
 from .fields import NEVER_SEEN, default_value_param
-from .ops import key_frame, masked_logsumexp, masked_softmax
+from .ops import key_frame, masked_softmax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,22 +75,22 @@ def train(dataset: Dataset, config: CqlConfig, *, seed: int) -> Training:
     """Alternate between Bellman targets and the exact minimum of the penalised fit."""
     del seed  # nothing is drawn
     require_rewards(dataset, "Conservative Q-learning")
-    valid, counts = dataset.valid_mask, dataset.value_counts
-    mdp = dataset.empirical_mdp(valid, config.default_value)
-    rows = np.maximum(dataset.visitation_counts.sum(axis=1, keepdims=True), 1)
-    weights = np.where(counts > 0, counts, config.anchor_count) / rows
+    # Actions first from here to the end, as in the process.
+    valid = np.ascontiguousarray(dataset.valid_mask.T)
+    behavior = np.ascontiguousarray(dataset.behavior_probabilities.T)
+    rows = np.maximum(dataset.visitation_counts.sum(axis=1), 1)
+    weights = np.where(dataset.value_counts > 0, dataset.value_counts, config.anchor_count).T / rows
+    mdp = dataset.empirical_mdp(dataset.valid_mask, config.default_value)
     q_values = np.where(valid, config.default_value, 0.0)
     converged = False
     for iteration in range(1, config.max_iterations + 1):
-        v_values = np.where(valid, q_values, -np.inf).max(axis=1)
-        targets = np.where(valid, mdp.backup(v_values, dataset.discount).T, 0.0)
-        fitted = penalised_fit(
-            targets, weights, dataset.behavior_probabilities, valid, config.conservative_weight, start=q_values
-        )
+        v_values = np.where(valid, q_values, -np.inf).max(axis=0)
+        targets = np.where(valid, mdp.backup(v_values, dataset.discount), 0.0)
+        fitted = penalised_fit(targets, weights, behavior, valid, config.conservative_weight, start=q_values)
         change = float(np.abs(fitted - q_values).max())
         q_values = fitted
-        frame = np.where(valid, q_values, np.nan) if key_frame(iteration) else None
-        penalty = masked_logsumexp(q_values, valid) - (dataset.behavior_probabilities * q_values).sum(axis=1)
+        frame = np.where(valid, q_values, np.nan).T if key_frame(iteration) else None
+        penalty = masked_softmax(q_values, valid)[1] - (behavior * q_values).sum(axis=0)
         metrics = {"largest_change": change, "penalty": float(penalty.mean())}
         yield Progress(step=iteration, total=config.max_iterations, metrics=metrics, q_values=frame)
         converged = change <= 10 * settled_change(q_values)
@@ -99,9 +99,9 @@ def train(dataset: Dataset, config: CqlConfig, *, seed: int) -> Training:
     policy = TabularPolicy(
         states=dataset.states,
         actions=dataset.actions,
-        probabilities=greedy_probabilities(q_values, valid, valid),
+        probabilities=greedy_probabilities(q_values.T, dataset.valid_mask, dataset.valid_mask),
     )
-    return TrainedModel(policy=policy, q_values=np.where(valid, q_values, np.nan), converged=converged)
+    return TrainedModel(policy=policy, q_values=np.where(valid, q_values, np.nan).T, converged=converged)
 
 
 def penalised_fit(
@@ -113,46 +113,47 @@ def penalised_fit(
     *,
     start: FloatArray,
 ) -> FloatArray:
-    """(S, A) exact minimiser of the penalised fit of every state, by damped Newton steps.
+    """(A, S) exact minimiser of the penalised fit of every state, by damped Newton steps.
 
-    All arguments are (S, A); ``weights`` must be positive on valid pairs. States without rows (behavior probabilities all
+    All arguments are (A, S); ``weights`` must be positive on valid pairs. States without rows (behavior probabilities all
     0) have nothing to be compared with and keep their targets.
     """
     if conservative_weight == 0:
         return np.where(valid, targets, 0.0)
-    logged = behavior_probabilities.sum(axis=1, keepdims=True) > 0
-    active = valid & logged
-    q_values = np.where(active, start, np.where(valid, targets, 0.0))
-    weights = np.where(active, weights, 1.0)
     alpha = conservative_weight
+    logged = behavior_probabilities.any(axis=0)
+    active = valid & logged
+    pull = np.where(active, weights, 0.0)
+    weights = np.where(active, weights, 1.0)
 
-    def loss(q: FloatArray) -> FloatArray:
-        fit = np.where(active, weights * (q - targets) ** 2 / 2, 0.0).sum(axis=1)
-        gap = np.where(active.any(axis=1), masked_logsumexp(q, active), 0.0) - (behavior_probabilities * q).sum(axis=1)
-        return fit + alpha * gap
+    def look(q: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Softmax (A, S) and loss (S,)."""
+        softmax, logsumexp = masked_softmax(q, active)
+        gap = np.where(logged, logsumexp, 0.0) - (behavior_probabilities * q).sum(axis=0)
+        return softmax, (pull * (q - targets) ** 2).sum(axis=0) / 2 + alpha * gap
 
-    current = loss(q_values)
+    q_values = np.where(active, start, np.where(valid, targets, 0.0))
+    softmax, loss = look(q_values)
     for _ in range(100):
-        softmax = masked_softmax(q_values, active)
-        gradient = np.where(active, weights * (q_values - targets) + alpha * (softmax - behavior_probabilities), 0.0)
+        gradient = pull * (q_values - targets) + alpha * (softmax - behavior_probabilities)
         if np.abs(gradient).max() <= 1e-13 * (1 + alpha):
             break
         diagonal = weights + alpha * softmax
         scaled, ratio = gradient / diagonal, softmax / diagonal
         # Sherman-Morrison; the denominator is sum(w p / (w + alpha p)) > 0 where anything is active.
-        denominator = np.maximum((weights * ratio).sum(axis=1), np.finfo(float).tiny)
-        newton = scaled + alpha * ratio * ((softmax * scaled).sum(axis=1) / denominator)[:, None]
-        step = np.ones(len(q_values))
-        decrease = (gradient * newton).sum(axis=1)
+        denominator = np.maximum((weights * ratio).sum(axis=0), np.finfo(float).tiny)
+        newton = scaled + alpha * ratio * ((softmax * scaled).sum(axis=0) / denominator)
+        step = np.ones(len(loss))
+        decrease = (gradient * newton).sum(axis=0)
         for _ in range(40):
-            proposed = q_values - step[:, None] * newton
+            proposed = q_values - step * newton
+            softmax, there = look(proposed)
             # Near the minimum the loss can't resolve the decrease any more; the full step is right there.
-            bad = (loss(proposed) > current - 1e-4 * step * decrease) & (decrease > 1e-12 * (1 + np.abs(current)))
+            bad = (there > loss - 1e-4 * step * decrease) & (decrease > 1e-12 * (1 + np.abs(loss)))
             if not bad.any():
                 break
             step[bad] /= 2
-        q_values = proposed
-        current = loss(q_values)
+        q_values, loss = proposed, there
     return q_values
 
 

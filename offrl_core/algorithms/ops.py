@@ -10,25 +10,29 @@ from ..arrays import BoolArray, FloatArray
 from ..mdp import TabularMDP
 
 
-def masked_logsumexp(q_values: FloatArray, mask: BoolArray) -> FloatArray:
-    """(S,) log of the sum of exp(Q) over the masked actions; -inf where the mask is empty.
+def masked_softmax(q_values: FloatArray, mask: BoolArray) -> tuple[FloatArray, FloatArray]:
+    """Softmax of Q over the masked actions and the log of the sum it divides by; 0 and -inf where the mask is empty.
 
-    >>> masked_logsumexp(np.array([[0.0, 0.0, 9.0]]), np.array([[True, True, False]])).round(4)
+    Args:
+        q_values: (A, S); actions first, as sums over them are then several times faster.
+        mask: (A, S).
+
+    Returns:
+        (A, S) and (S,).
+
+    >>> masked_softmax(np.array([[0.0], [0.0], [9.0]]), np.array([[True], [True], [False]]))[1].round(4)
     array([0.6931])
     """
     masked = np.where(mask, q_values, -np.inf)
-    largest = masked.max(axis=1)
-    safe = np.where(np.isfinite(largest), largest, 0.0)
+    largest = masked.max(axis=0)
+    largest[np.isneginf(largest)] = 0.0
+    masked -= largest
+    weights = np.exp(masked, out=masked)
+    totals = weights.sum(axis=0)
     with np.errstate(divide="ignore"):
-        return safe + np.log(np.exp(masked - safe[:, None]).sum(axis=1))
-
-
-def masked_softmax(q_values: FloatArray, mask: BoolArray) -> FloatArray:
-    """(S, A) softmax over the masked actions, 0 elsewhere; a row without any masked action is all 0."""
-    masked = np.where(mask, q_values, -np.inf)
-    largest = masked.max(axis=1, keepdims=True)
-    weights = np.exp(masked - np.where(np.isfinite(largest), largest, 0.0))
-    return weights / np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+        logsumexp = np.log(totals) + largest
+    weights /= np.maximum(totals, np.finfo(float).tiny)
+    return weights, logsumexp
 
 
 def key_frame(step: int) -> bool:
