@@ -325,9 +325,13 @@ class Dataset:
     @cached_property
     def first_rows(self) -> IntArray:
         """(E,) place among :meth:`transitions` of each kept episode's first row, ordered by episode number."""
-        in_time = np.argsort(self._framed.ranks[self.places])
-        episodes = self.episodes[in_time]
-        return in_time[np.append(True, episodes[1:] != episodes[:-1])]
+        episodes = self.episodes[self.time_order]
+        return self.time_order[np.append(True, episodes[1:] != episodes[:-1])]
+
+    @cached_property
+    def time_order(self) -> IntArray:
+        """(N,) places among :meth:`transitions`, ordered by episode number, then time."""
+        return np.argsort(self._framed.ranks[self.places])
 
     @cached_property
     def tasks(self) -> list[str]:

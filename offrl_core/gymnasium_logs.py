@@ -19,8 +19,9 @@ from .errors import InvalidConfig, NotPossible
 from .importers.array_labels import plain_steps, state_labels
 from .importers.report import ImportReport
 from .log import Log
-from .policies import TabularPolicy
+from .policies import TabularPolicy, table_of
 from .schema import canonical_json, short_hash, steps_table
+from .sequence_policy import SequencePolicy
 from .worlds.gymnasium_tables import INSTALL
 
 MAX_STEPS = 10_000  # of an episode, where the environment has no time limit of its own
@@ -49,7 +50,8 @@ def collect_gymnasium(
         name: what people shall call it.
 
     Raises:
-        NotPossible: gymnasium isn't installed or can't make the environment, or its actions aren't discrete.
+        NotPossible: gymnasium isn't installed or can't make the environment, its actions aren't discrete, or the policy looks
+            back.
         InvalidConfig: too few or too many episodes, or the names don't fit the actions.
     """
     if not 1 <= n_episodes <= 1_000_000:
@@ -92,6 +94,8 @@ class _Player:
         space = arena.action_space
         if not hasattr(space, "n") or getattr(space, "shape", None) != ():
             raise NotPossible(f"The actions of {title} are {space}; only discrete ones can be logged here.")
+        if isinstance(policy, SequencePolicy):
+            table_of(policy, "Logs of Gymnasium environments")
         self.arena, self.policy, self.title, self.seed = arena, policy, title, seed
         self.first_action = int(getattr(space, "start", 0))
         self.action_names = tuple(action_names or map(str, range(self.first_action, self.first_action + int(space.n))))

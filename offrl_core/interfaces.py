@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from .arrays import FloatArray
 from .dataset import Dataset
 from .errors import NotPossible
-from .policies import TabularPolicy
+from .policies import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +54,7 @@ class TrainedModel:
     """What a learner returns.
 
     Attributes:
-        policy: over the states and actions of the dataset.
+        policy: over the states and actions of the dataset: a table, but for the learner whose policy looks back.
         q_values: (S, A) learned values, NaN where an action may not be chosen; None for learners without values.
         converged: False where the learner stopped at its bound of steps.
         problem: why it stopped before its time, as a sentence (a number that isn't finite, say: step, metric, last good
@@ -65,7 +65,7 @@ class TrainedModel:
             :mod:`offrl_core.history`.
     """
 
-    policy: TabularPolicy
+    policy: Policy
     q_values: FloatArray | None
     converged: bool = True
     problem: str = ""

@@ -1,13 +1,20 @@
-"""What a policy is here: a table of action probabilities over state keys, and what it does at a key it never saw."""
+"""What a policy is here: a table of action probabilities over state keys, and what it does at a key it never saw.
+
+A policy may look back at the whole episode instead, see :class:`offrl_core.sequence_policy.SequencePolicy`. What needs a table
+asks for it by :func:`table_of`, which refuses any other kind in a sentence.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from .arrays import BoolArray, FloatArray, check_shape
+from .errors import NotPossible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,9 +57,72 @@ class TabularPolicy:
             return dict.fromkeys(valid_actions, 1 / len(valid_actions))
         return {self.actions[a]: float(p) for a, p in enumerate(self.probabilities[row]) if p > 0}
 
+    def begin(self, state_key: str) -> str:
+        """What it remembers at the start of an episode: the state."""
+        return state_key
+
+    def after(self, past: str, action: str, reward: float, state_key: str) -> str:
+        """What it remembers one step later: the state, and nothing of how it got there."""
+        del past, action, reward
+        return state_key
+
+    def choices(self, pasts: Sequence[str], valid_actions: Sequence[Sequence[str]]) -> list[dict[str, float]]:
+        """:meth:`action_probabilities` for many."""
+        return [self.action_probabilities(key, valid) for key, valid in zip(pasts, valid_actions, strict=True)]
+
+    def digest(self) -> str:
+        """See :meth:`Policy.digest`."""
+        return hashlib.sha256(self.probabilities.tobytes()).hexdigest()
+
     def greedy_actions(self) -> tuple[str, ...]:
         """Most probable action per state (first of equals), S names."""
         return tuple(self.actions[a] for a in self.probabilities.argmax(axis=1))
+
+
+class Policy(Protocol):
+    """What every policy can do: act, remembering of an episode what it needs."""
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """The S state keys it knows."""
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The A action names it knows."""
+
+    def knows(self, state_key: str) -> bool:
+        """Whether it was trained on data that shows this state key; elsewhere it is uniform over the valid actions."""
+
+    def begin(self, state_key: str) -> Any:
+        """What it remembers at the start of an episode; equal and hashable where it acts alike."""
+
+    def after(self, past: Any, action: str, reward: float, state_key: str) -> Any:
+        """What it remembers after a step that led to a state."""
+
+    def choices(self, pasts: Sequence[Any], valid_actions: Sequence[Sequence[str]]) -> list[dict[str, float]]:
+        """Action name -> probability after each past, actions of probability 0 left out."""
+
+    def digest(self) -> str:
+        """64 hexadecimal digits, equal for policies of the same probabilities over the same states and actions."""
+
+
+def needs_a_table(purpose: str) -> str:
+    """Why a policy that looks back won't do, as a sentence; ``purpose`` begins it: "Exact values"."""
+    return (
+        f"{purpose} need a policy that is a table over states, and this one looks back: what it does in a state depends on "
+        "the episode so far and on the return it is asked for. Rollouts in a world can judge it."
+    )
+
+
+def table_of(policy: Policy, purpose: str) -> TabularPolicy:
+    """The policy as a table over states; ``purpose`` as in :func:`needs_a_table`.
+
+    Raises:
+        NotPossible: the policy looks back, so no table over states says what it does.
+    """
+    if isinstance(policy, TabularPolicy):
+        return policy
+    raise NotPossible(needs_a_table(purpose))
 
 
 def greedy_probabilities(q_values: FloatArray, allowed: BoolArray, fallback: BoolArray) -> FloatArray:

@@ -38,8 +38,9 @@ from .dataset import Dataset
 from .errors import InvalidConfig, RunMissing
 from .interfaces import AlgorithmSpec, Progress, TrainedModel
 from .params import make_config
-from .policies import TabularPolicy
+from .policies import Policy, TabularPolicy
 from .schema import canonical_json
+from .sequence_policy import SequencePolicy
 from .training import id_of_content, run_content
 
 DIRECTORY_VARIABLE = "OFFRL_RUNS"
@@ -132,6 +133,7 @@ def write_run(model: TrainedModel, content: Mapping[str, Any], directory: str | 
         "made_with": _versions(),
         "states": model.policy.states,
         "actions": model.policy.actions,
+        "looks_back": _settings_of(model.policy),
         "converged": bool(model.converged),
         "problem": model.problem,
         "history": _history_columns(model.history),
@@ -143,7 +145,11 @@ def write_run(model: TrainedModel, content: Mapping[str, Any], directory: str | 
 
 
 def _arrays_of(model: TrainedModel) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {"probabilities": model.policy.probabilities}
+    arrays: dict[str, NDArray[Any]] = {}
+    if isinstance(model.policy, TabularPolicy):
+        arrays["probabilities"] = model.policy.probabilities
+    elif isinstance(model.policy, SequencePolicy):
+        arrays["allowed"] = model.policy.allowed
     if model.q_values is not None:
         arrays["q_values"] = model.q_values
     for i, progress in enumerate(model.history):
@@ -152,6 +158,14 @@ def _arrays_of(model: TrainedModel) -> dict[str, NDArray[Any]]:
         if progress.probabilities is not None:
             arrays[f"policy:{i}"] = progress.probabilities
     return arrays | {f"weights:{name}": weights for name, weights in (model.weights or {}).items()}
+
+
+_SETTINGS = ("n_heads", "context", "discount", "target_return", "return_range", "greedy")
+
+
+def _settings_of(policy: Policy) -> dict[str, Any] | None:
+    """What a policy that looks back is made of beside arrays; None for a table."""
+    return {name: getattr(policy, name) for name in _SETTINGS} if isinstance(policy, SequencePolicy) else None
 
 
 def _history_columns(history: Sequence[Progress]) -> dict[str, Any]:
@@ -257,9 +271,7 @@ def _model_of(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> T
     content = about["content"]
     weights = {name.removeprefix("weights:"): a for name, a in arrays.items() if name.startswith("weights:")}
     return TrainedModel(
-        policy=TabularPolicy(
-            states=tuple(about["states"]), actions=tuple(about["actions"]), probabilities=arrays["probabilities"]
-        ),
+        policy=_policy_of(about, arrays, weights),
         q_values=arrays.get("q_values"),
         converged=about["converged"],
         problem=about["problem"],
@@ -269,6 +281,17 @@ def _model_of(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> T
         seed=content["seed"],
         history=tuple(_history_of(about["history"], arrays)),
     )
+
+
+def _policy_of(
+    about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], weights: Mapping[str, NDArray[Any]]
+) -> Policy:
+    """A policy that looks back consists of the model's weights; they are stored once."""
+    states, actions, settings = tuple(about["states"]), tuple(about["actions"]), about.get("looks_back")
+    if settings is None:
+        return TabularPolicy(states=states, actions=actions, probabilities=arrays["probabilities"])
+    settings = {**settings, "return_range": tuple(settings["return_range"])}
+    return SequencePolicy(states=states, actions=actions, allowed=arrays["allowed"], weights=weights, **settings)
 
 
 def _config_of(content: Mapping[str, Any]) -> Any:

@@ -10,6 +10,7 @@ from . import (
     bear,
     behavior_cloning,
     cql,
+    decision_transformer,
     filtered_bc,
     fqi,
     fqi_sampled,
@@ -40,6 +41,7 @@ ALGORITHMS: dict[str, AlgorithmSpec] = {
     "filtered_bc": filtered_bc.SPEC,
     "return_conditioned": return_conditioned.SPEC,
     "fqi_sampled": fqi_sampled.SPEC,
+    "decision_transformer": decision_transformer.SPEC,
 }
 
 

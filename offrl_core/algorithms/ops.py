@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray
+from ..dataset import Dataset
 from ..mdp import TabularMDP
 
 
@@ -79,6 +80,21 @@ def reward_span(reward_range: tuple[float, float]) -> float:
     """Distance between the smallest and the largest reward, 0 included: the scale on which penalties are set."""
     low, high = reward_range
     return max(high, 0.0) - min(low, 0.0)
+
+
+def range_of_returns(dataset: Dataset) -> tuple[float, float]:
+    """Smallest and largest discounted return of an episode whose rewards are known.
+
+    Where no episode is known from its first step on, the returns from later steps stand in.
+
+    Raises:
+        ValueError: no step has a known return.
+    """
+    first = dataset.returns_to_go[dataset.first_rows]
+    known = first[~np.isnan(first)]
+    if not len(known):
+        known = dataset.returns_to_go[~np.isnan(dataset.returns_to_go)]
+    return float(known.min()), float(known.max())
 
 
 def beyond_reach(v_values: FloatArray, reward_range: tuple[float, float], discount: float) -> float:

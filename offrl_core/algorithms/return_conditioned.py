@@ -40,7 +40,7 @@ from ..errors import NotPossible
 from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training
 from ..params import param
 from ..policies import TabularPolicy
-from .ops import behavior_or_uniform
+from .ops import behavior_or_uniform, range_of_returns
 
 GONE = 1e-12  # share of the episodes still played at which the rest is let go
 
@@ -97,7 +97,8 @@ def train(dataset: Dataset, config: ReturnConditionedConfig, *, seed: int) -> Tr
     """Count by return-to-go, follow the player through the log's process, and keep its visits."""
     del seed  # the player is followed exactly; nothing is drawn
     returns = _known_returns(dataset)
-    asked = _asked(returns[dataset.first_rows], returns, config.ask)
+    low, high = range_of_returns(dataset)
+    asked = low + config.ask * (high - low)
     horizon = int(np.bincount(dataset.episodes).max())
     yield Progress(step=0, total=horizon, metrics={"asked": asked, "met": 0.0, "still_playing": 1.0})
     table = _conditional_table(dataset, returns, config)
@@ -135,17 +136,6 @@ def _known_returns(dataset: Dataset) -> FloatArray:
             "episode (all were cut or lack a reward). Behavior cloning (bc) needs none."
         )
     return returns
-
-
-def _asked(first_returns: FloatArray, returns: FloatArray, ask: float) -> float:
-    """The return asked for, in reward units, between the worst and the best of the episodes.
-
-    Where no episode is known from its first step on, the returns from later steps stand in.
-    """
-    known = first_returns[~np.isnan(first_returns)]
-    if not len(known):
-        known = returns[~np.isnan(returns)]
-    return float(known.min() + ask * (known.max() - known.min()))
 
 
 # -- what the log did, by return-to-go ------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from ..framing_parts import (
     WorldState,
 )
 from ..interfaces import TrainedModel
+from ..policies import table_of
 from .diagnostics import promised_return
 
 TOLERANCE = 0.05
@@ -409,6 +410,6 @@ def _start_values(dataset: Dataset, model: TrainedModel) -> pd.Series[float]:
     """Learned value of the policy at the first kept step of each episode, by the number of the episode."""
     assert model.q_values is not None
     first = dataset.first_rows
-    greedy = model.policy.probabilities.argmax(axis=1)
+    greedy = table_of(model.policy, "Values by state").probabilities.argmax(axis=1)
     values = model.q_values[np.arange(dataset.n_states), greedy]
     return pd.Series(values[dataset.transitions().observations[first]], index=dataset.episodes[first])

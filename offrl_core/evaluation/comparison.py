@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..dataset import Dataset
-from ..policies import TabularPolicy
+from ..policies import Policy, TabularPolicy
 from .exact import evaluate
 from .ope import ESTIMATORS, Estimate, estimate_all
 from .ope.steps import logged_steps
@@ -80,7 +80,7 @@ _COLUMNS = (
 
 
 def compare_estimators(
-    policies: Mapping[str, TabularPolicy],
+    policies: Mapping[str, Policy],
     dataset: Dataset,
     estimators: Sequence[str] | None = None,
     *,
@@ -107,7 +107,9 @@ def compare_estimators(
         for name, policy in policies.items()
     }
     truths = {
-        name: None if source is None else evaluate(policy, source.world, deployment, dataset.discount).mean_return
+        name: evaluate(policy, source.world, deployment, dataset.discount).mean_return
+        if source is not None and isinstance(policy, TabularPolicy)
+        else None
         for name, policy in policies.items()
     }
     return Comparison(

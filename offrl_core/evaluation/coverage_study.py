@@ -20,7 +20,7 @@ from ..dataset import Dataset, frame
 from ..errors import InvalidConfig, NotPossible
 from ..interfaces import Progress
 from ..log import log_of_source
-from ..policies import TabularPolicy
+from ..policies import Policy, table_of
 from .exact import evaluate
 from .ope import ESTIMATORS, LEVEL, Estimate, estimate_all
 
@@ -115,7 +115,7 @@ Study = Generator[Progress, None, CoverageStudy]
 
 
 def coverage_study(
-    policies: Mapping[str, TabularPolicy],
+    policies: Mapping[str, Policy],
     dataset: Dataset,
     estimators: Sequence[str] | None = None,
     *,
@@ -144,7 +144,7 @@ def coverage_study(
         Progress after each log.
 
     Raises:
-        NotPossible: no world stands behind the log.
+        NotPossible: no world stands behind the log, or a policy is no table over states.
         InvalidConfig: there is no policy, or fewer than 2 logs are asked for.
     """
     source = dataset.log.source
@@ -155,6 +155,8 @@ def coverage_study(
         )
     if not policies or n_logs < 2:
         raise InvalidConfig("A study needs at least one policy and two logs.")
+    for policy in policies.values():
+        table_of(policy, "Rehearsals")
     names = list(ESTIMATORS if estimators is None else estimators)
     source = replace(source, n_episodes=n_episodes or source.n_episodes)
     numbers = np.full((n_logs, len(policies), len(names), 5), np.nan)

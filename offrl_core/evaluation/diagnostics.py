@@ -13,14 +13,18 @@ from ..behavior import behavior_policy
 from ..dataset import Dataset
 from ..edges import ENDED
 from ..interfaces import TrainedModel
+from ..policies import TabularPolicy, table_of
 from ..worlds import make_world
 from .exact import true_q_values
 
 
 def exact_q_of(model: TrainedModel, dataset: Dataset, deployment: str = "works") -> FloatArray | None:
-    """(S, A) exact Q of the model's policy, NaN where invalid or unreachable; None where no world stands behind the log."""
+    """(S, A) exact Q of the model's policy, NaN where invalid or unreachable.
+
+    None where no world stands behind the log, and for a policy that looks back: it has no value of a state and an action.
+    """
     source = dataset.log.source
-    if source is None:
+    if source is None or not isinstance(model.policy, TabularPolicy):
         return None
     values = true_q_values(
         model.policy,
@@ -39,8 +43,11 @@ def state_table(dataset: Dataset, model: TrainedModel, true_q: FloatArray | None
 
     Columns: state, visits, greedy_action, greedy_count, unsupported_choice, learned_q, true_q, overestimation (learned minus
     exact at the greedy action, reward units). Values are NaN where the model has none or no truth is known.
+
+    Raises:
+        NotPossible: the policy is no table over states.
     """
-    greedy = model.policy.probabilities.argmax(axis=1)
+    greedy = table_of(model.policy, "Tables by state").probabilities.argmax(axis=1)
     rows = np.arange(dataset.n_states)
     counts = dataset.visitation_counts
     unknown = np.full(dataset.n_states, np.nan)
@@ -119,9 +126,9 @@ def promised_return(dataset: Dataset, model: TrainedModel) -> float | None:
 
 def policy_values_of(model: TrainedModel) -> FloatArray:
     """(S,) learned value of what the policy does in each state: the mean of Q over its actions; NaN without values."""
-    probabilities = model.policy.probabilities
     if model.q_values is None:
-        return np.full(len(probabilities), np.nan)
+        return np.full(len(model.policy.states), np.nan)
+    probabilities = table_of(model.policy, "Values by state").probabilities
     return (probabilities * np.where(probabilities > 0, model.q_values, 0.0)).sum(axis=1)
 
 
@@ -155,21 +162,20 @@ def value_parts(dataset: Dataset, model: TrainedModel, state: int, action: int) 
     if n == 0 or model.q_values is None:
         return ValueParts(None, ())
     here = (edges.states == state) & (edges.actions == action) & (edges.endings <= ENDED) & (edges.n_known > 0)
-    v_values = policy_values_of(model)
+    v_values, greedy = policy_values_of(model), table_of(model.policy, "Values by state").greedy_actions()
     parts = []
     for edge in np.flatnonzero(here):
         probability, following = edges.n_known[edge] / n, int(edges.next_states[edge])
         if following < 0:
             parts.append(ValuePart(None, probability, None, 0, 0.0, 0.0))
             continue
-        best = int(model.policy.probabilities[following].argmax())
         value = float(v_values[following])
-        count = int(dataset.visitation_counts[following, best])
+        count = int(dataset.visitation_counts[following, dataset.actions.index(greedy[following])])
         parts.append(
             ValuePart(
                 dataset.states[following],
                 probability,
-                dataset.actions[best],
+                greedy[following],
                 count,
                 value,
                 probability * dataset.discount * value,

@@ -15,7 +15,7 @@ from ..behavior import behavior_policy
 from ..behavior_policies import AnyBehavior
 from ..errors import NotPossible
 from ..mdp import Successors, TabularMDP, discounted_sums, policy_chain, policy_values, value_iteration
-from ..policies import TabularPolicy, uniform_policy
+from ..policies import Policy, TabularPolicy, table_of, uniform_policy
 from ..worlds import WORLDS, World, make_world, reachable_states
 
 
@@ -142,7 +142,7 @@ def world_model(world: str, deployment: str = "works") -> WorldModel:
     return WorldModel(make_world(world, deployment))
 
 
-def evaluate(policy: TabularPolicy, world: str, deployment: str = "works", discount: float | None = None) -> Truth:
+def evaluate(policy: Policy, world: str, deployment: str = "works", discount: float | None = None) -> Truth:
     """Exact worth of a policy.
 
     Args:
@@ -150,8 +150,11 @@ def evaluate(policy: TabularPolicy, world: str, deployment: str = "works", disco
         world: name in :data:`offrl_core.worlds.WORLDS`.
         deployment: which hidden truth.
         discount: γ; the world's own by default.
+
+    Raises:
+        NotPossible: the policy is no table over states.
     """
-    model = world_model(world, deployment)
+    model, policy = world_model(world, deployment), table_of(policy, "Exact values")
     discount = model.world.discount if discount is None else discount
     probabilities = model.probabilities(policy)
     returns = policy_values(model.mdp, probabilities, discount)
@@ -205,29 +208,35 @@ def behavior_truth(
 
 
 def return_distribution(
-    policy: TabularPolicy, world: str, deployment: str = "works", discount: float | None = None, max_steps: int = 1000
+    policy: Policy, world: str, deployment: str = "works", discount: float | None = None, max_steps: int = 1000
 ) -> dict[float, float]:
     """Exact distribution of the discounted return: return -> probability, rising.
+
+    For a policy that looks back, every past is followed by itself, so this is for worlds of few and short episodes.
 
     Raises:
         ArithmeticError: after ``max_steps`` steps more than 1e-12 of the episodes still go on.
     """
     model = world_model(world, deployment)
     discount = model.world.discount if discount is None else discount
-    going: dict[tuple[Any, float], float] = {(state, 0.0): p for p, state in model.world.initial_states()}
+    arena = model.world
+    going: dict[tuple[Any, Any, float], float] = {
+        (state, policy.begin(arena.state_key(state)), 0.0): p for p, state in arena.initial_states()
+    }
     ended: defaultdict[float, float] = defaultdict(float)
     for step in range(max_steps):
-        following: defaultdict[tuple[Any, float], float] = defaultdict(float)
-        for (state, so_far), mass in going.items():
-            valid = model.world.actions(state)
-            for action, chosen in policy.action_probabilities(model.world.state_key(state), valid).items():
-                for probability, next_state, reward, terminal in model.world.transitions(state, action):
+        following: defaultdict[tuple[Any, Any, float], float] = defaultdict(float)
+        choices = policy.choices([past for _, past, _ in going], [arena.actions(state) for state, _, _ in going])
+        for ((state, past, so_far), mass), choice in zip(going.items(), choices, strict=True):
+            for action, chosen in choice.items():
+                for probability, next_state, reward, terminal in arena.transitions(state, action):
                     total = round(so_far + discount**step * reward, 12)
                     share = mass * chosen * probability
                     if terminal:
                         ended[total] += share
                     else:
-                        following[next_state, total] += share
+                        now = policy.after(past, action, reward, arena.state_key(next_state))
+                        following[next_state, now, total] += share
         going = following
         if sum(going.values()) <= 1e-12:
             return dict(sorted(ended.items()))
@@ -235,7 +244,7 @@ def return_distribution(
 
 
 def true_q_values(
-    policy: TabularPolicy,
+    policy: Policy,
     world: str,
     deployment: str = "works",
     *,
@@ -252,10 +261,14 @@ def true_q_values(
 
     Returns:
         (S, A) reward units; NaN for keys that this deployment can't reach and for actions the world doesn't have.
+
+    Raises:
+        NotPossible: the policy is no table over states.
     """
     model = world_model(world, deployment)
     discount = model.world.discount if discount is None else discount
-    values = policy_values(model.mdp, model.probabilities(policy), discount)
+    probabilities = model.probabilities(table_of(policy, "Exact values"))
+    values = policy_values(model.mdp, probabilities, discount)
     return _by_key(model, model.mdp.backup(values, discount), states, actions, behavior)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
 from ..arrays import BoolArray, FloatArray
 from ..behavior import sample
-from ..policies import TabularPolicy
+from ..policies import Policy
 from ..worlds import make_world
+
+LEVEL = 0.95  # of every interval
+Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,9 +45,24 @@ class Rollout:
         n = len(self.returns)
         return float(self.returns.std(ddof=1) / n**0.5), float(self.successes.std(ddof=1) / n**0.5)
 
+    def success_interval(self) -> Interval:
+        """95 % interval of the success rate: the score interval of Wilson (1927), which holds near 0 and 1, too."""
+        n, rate, z = len(self.successes), self.success_rate, NormalDist().inv_cdf((1 + LEVEL) / 2)
+        middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
+        half = z / (1 + z**2 / n) * (rate * (1 - rate) / n + z**2 / (4 * n**2)) ** 0.5
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    def return_interval(self, n_bootstrap: int = 500, seed: int = 0) -> Interval:
+        """95 % interval of the mean return: percentiles of the bootstrap over episodes (Efron 1979)."""
+        different, places = np.unique(self.returns, return_inverse=True)
+        shares = np.bincount(places) / len(self.returns)
+        counts = np.random.default_rng(seed).multinomial(len(self.returns), shares, size=n_bootstrap)
+        ends = np.quantile(counts @ different / len(self.returns), [(1 - LEVEL) / 2, (1 + LEVEL) / 2], method="weibull")
+        return float(ends[0]), float(ends[1])
+
 
 def roll_out(
-    policy: TabularPolicy,
+    policy: Policy,
     world: str,
     deployment: str = "works",
     *,
@@ -57,16 +76,25 @@ def roll_out(
     discount = arena.discount if discount is None else discount
     rng = np.random.default_rng(seed)
     probabilities, starts = zip(*arena.initial_states(), strict=True)
-    returns, successes, unfinished = np.zeros(n_episodes), np.zeros(n_episodes, dtype=bool), 0
-    for episode, start in enumerate(rng.choice(len(starts), size=n_episodes, p=probabilities)):
-        state, terminal, weight, steps = starts[start], False, 1.0, 0
-        while not terminal and steps < max_steps:
-            choice = policy.action_probabilities(arena.state_key(state), arena.actions(state))
+    states = [starts[place] for place in rng.choice(len(starts), size=n_episodes, p=probabilities)]
+    pasts = [policy.begin(arena.state_key(state)) for state in states]
+    returns, successes, going = np.zeros(n_episodes), np.zeros(n_episodes, dtype=bool), list(range(n_episodes))
+    for step in range(max_steps):
+        # All episodes go a step further at a time: a policy that looks back is asked once for many.
+        choices = policy.choices([pasts[e] for e in going], [arena.actions(states[e]) for e in going])
+        still_going = []
+        for episode, choice in zip(going, choices, strict=True):
             action = sample(rng, list(choice), list(choice.values()))
-            outcomes = arena.transitions(state, action)
+            outcomes = arena.transitions(states[episode], action)
             _, state, reward, terminal = sample(rng, outcomes, [o.probability for o in outcomes])
-            returns[episode] += weight * reward
-            weight, steps = weight * discount, steps + 1
-        successes[episode] = terminal and arena.succeeded(state)
-        unfinished += not terminal
-    return Rollout(returns=returns, successes=successes, unfinished=unfinished)
+            states[episode] = state
+            returns[episode] += discount**step * reward
+            if terminal:
+                successes[episode] = arena.succeeded(state)
+            else:
+                pasts[episode] = policy.after(pasts[episode], action, reward, arena.state_key(state))
+                still_going.append(episode)
+        going = still_going
+        if not going:
+            break
+    return Rollout(returns=returns, successes=successes, unfinished=len(going))

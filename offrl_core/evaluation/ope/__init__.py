@@ -15,7 +15,7 @@ import numpy as np
 from ...arrays import FloatArray, check_shape
 from ...dataset import Dataset
 from ...errors import InvalidConfig, UnknownName
-from ...policies import TabularPolicy
+from ...policies import Policy, TabularPolicy, needs_a_table, table_of
 from .bounds import safe_interval
 from .case import Case
 from .doubly_robust import DR, WDR
@@ -49,7 +49,7 @@ LEVEL = 0.95  # of every interval
 
 
 def estimate(
-    policy: TabularPolicy,
+    policy: Policy,
     dataset: Dataset,
     estimator: str = "wis",
     *,
@@ -65,7 +65,7 @@ def estimate(
 
 
 def estimate_all(
-    policy: TabularPolicy,
+    policy: Policy,
     dataset: Dataset,
     estimators: Sequence[str] | None = None,
     *,
@@ -97,6 +97,8 @@ def estimate_all(
             raise UnknownName("estimator", name, ESTIMATORS)
     if n_bootstrap < 1:
         raise InvalidConfig(f"n_bootstrap is {n_bootstrap}; an interval needs at least 1 resampled log.")
+    if not isinstance(policy, TabularPolicy):
+        return {name: _without_table(name) for name in names}
     case = Case(policy, dataset, _checked_values(q_values, dataset))
     seen = MayHaveSeen.of(dataset, trained_on)
     unmet = {name: _first_unmet(case, name) for name in names}
@@ -108,11 +110,16 @@ def estimate_all(
     }
 
 
-def preconditions(policy: TabularPolicy, dataset: Dataset, estimator: str) -> list[Checked]:
-    """What the estimator needs, held against this policy and log, up to the first condition that isn't met."""
+def preconditions(policy: Policy, dataset: Dataset, estimator: str) -> list[Checked]:
+    """What the estimator needs, held against this policy and log, up to the first condition that isn't met.
+
+    Raises:
+        UnknownName: no such estimator.
+        NotPossible: the policy is no table over states, which all of them need.
+    """
     if estimator not in ESTIMATORS:
         raise UnknownName("estimator", estimator, ESTIMATORS)
-    return check(Case(policy, dataset), ESTIMATORS[estimator].needs)
+    return check(Case(table_of(policy, "Off-policy estimates"), dataset), ESTIMATORS[estimator].needs)
 
 
 def point_values(case: Case, names: Sequence[str]) -> dict[str, float]:
@@ -185,6 +192,19 @@ def _told(case: Case, name: str, values: FloatArray, seen: MayHaveSeen) -> Estim
         safe_low=safe_low,
         safe_high=safe_high,
         safe_note=note,
+    )
+
+
+def _without_table(name: str) -> Estimate:
+    """Overlap and weights are worked out on counts of states, which say nothing about a policy that looks back."""
+    return Estimate(
+        estimator=name,
+        value=None,
+        low=None,
+        high=None,
+        effective_sample_size=0.0,
+        refusal=needs_a_table("Off-policy estimates"),
+        unmet="table",
     )
 
 

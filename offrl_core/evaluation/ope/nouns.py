@@ -23,7 +23,8 @@ class Estimate:
             weights; for estimators by way of a model, the same over the discounted visits of state-action pairs.
         refusal: why there is no number, and what would help; "" where there is one.
         warnings: what to keep in mind with the number.
-        unmet: name of the precondition that refused, in :data:`.preconditions.PRECONDITIONS`; "" where all are met.
+        unmet: name of the precondition that refused, in :data:`.preconditions.PRECONDITIONS`; "table" where the policy is no
+            table over states; "" where all are met.
         overlap: share of the policy's episodes, as far as the log can tell, that never leave what the log shows.
         propensities: where the behavior probabilities came from.
         safe_low, safe_high: a 95 % interval that holds at any number of episodes (empirical Bernstein), None where it
