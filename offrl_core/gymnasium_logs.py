@@ -56,6 +56,8 @@ def collect_gymnasium(
     """
     if not 1 <= n_episodes <= 1_000_000:
         raise InvalidConfig(f"n_episodes is {n_episodes}; it must lie between 1 and 1,000,000.")
+    if isinstance(policy, SequencePolicy):
+        table_of(policy, "Logs of Gymnasium environments")
     title = environment if isinstance(environment, str) else _title(environment)
     arena = _made(environment) if isinstance(environment, str) else environment
     try:
@@ -94,8 +96,6 @@ class _Player:
         space = arena.action_space
         if not hasattr(space, "n") or getattr(space, "shape", None) != ():
             raise NotPossible(f"The actions of {title} are {space}; only discrete ones can be logged here.")
-        if isinstance(policy, SequencePolicy):
-            table_of(policy, "Logs of Gymnasium environments")
         self.arena, self.policy, self.title, self.seed = arena, policy, title, seed
         self.first_action = int(getattr(space, "start", 0))
         self.action_names = tuple(action_names or map(str, range(self.first_action, self.first_action + int(space.n))))

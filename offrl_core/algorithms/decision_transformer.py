@@ -22,7 +22,6 @@ are known by their key alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from .neural_transformer import Windows
 
 HIDDEN_SHARE = 0.01
+EQUAL = 1e-9  # returns that spread less, as a share of the largest, differ by rounding
 MAX_GRADIENT = 1.0  # longer ones are shortened to it
 WARM_UP = 20  # steps over which the learning rate rises
 PRODUCTS_BETWEEN_SIGNS_OF_LIFE = 4e8  # multiplications of a forward pass; some 40 ms with the way back
@@ -171,6 +171,14 @@ def _sequences(dataset: Dataset) -> _Sequences:
     )
 
 
+def _scale_of(returns: FloatArray) -> FloatArray:
+    """(2,) mean and standard deviation; where all are equal, any number but 0 will do for the latter."""
+    largest = max(float(np.abs(returns).max()), float(np.finfo(np.float64).tiny))
+    small = returns / largest  # squares of large rewards overflow
+    spread = float(small.std())
+    return largest * np.array([small.mean(), spread if spread > EQUAL else 1.0])
+
+
 class _Batches:
     """Draws stretches of the log as padded windows."""
 
@@ -178,9 +186,8 @@ class _Batches:
         """``n_hidden``: numbers that stand for a hidden state and a hidden action."""
         import torch
 
-        returns = sequences.returns
-        self.scale = np.array([returns.mean(), returns.std() or 1.0])
-        self._returns = torch.from_numpy((returns - self.scale[0]) / self.scale[1]).float()
+        self.scale = _scale_of(sequences.returns)
+        self._returns = torch.from_numpy((sequences.returns - self.scale[0]) / self.scale[1]).float()
         self._columns = [torch.from_numpy(column) for column in sequences[1:4]]
         self._begins, self._lengths = (torch.from_numpy(column) for column in sequences[4:])
         self._context, self._n_hidden = context, n_hidden
@@ -231,15 +238,14 @@ class _Learner:
 
         from .neural_transformer import Sizes, Trainable
 
-        torch.set_num_threads(1)  # small matrices: a second thread would cost more than it does
         self._config, self._generator = config, torch.Generator().manual_seed(seed)
         n_states, n_actions = dataset.n_states, dataset.n_actions
         sizes = Sizes(n_states, n_actions, int(sequences.times.max()) + 1, config.width, config.n_layers)
         self._net = Trainable(sizes, self._generator)
         self._batches = _Batches(sequences, (n_states, n_actions), config.context)
         self._allowed = torch.from_numpy(np.vstack([dataset.valid_mask, np.ones((1, n_actions), dtype=bool)]))
-        n_products = config.batch_size * (3 * self._batches.longest - 1) * 12 * config.width**2 * config.n_layers
-        self.n_parts = min(config.batch_size, math.ceil(n_products / PRODUCTS_BETWEEN_SIGNS_OF_LIFE))
+        n_products = (3 * self._batches.longest - 1) * 12 * config.width**2 * config.n_layers  # of a window
+        self.n_parts = -(-config.batch_size // max(1, int(PRODUCTS_BETWEEN_SIGNS_OF_LIFE / n_products)))
         self.step = self.part = 0
         self._sums = np.zeros(3)  # over the batch so far: cross-entropy, steps named right, steps
         self._n_steps_of_batch = 0

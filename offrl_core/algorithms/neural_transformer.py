@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from ..sequence_policy import LAYER_NORM_SLACK, n_layers_of
 
+torch.set_num_threads(1)  # small matrices: a second thread would cost more than it does
+
 Tensors = Mapping[str, Tensor]
 EMBEDDING_SPREAD = 0.02  # standard deviation of embeddings at the start, as in Radford et al. 2019
 ALIGNED = 16  # floats; every tensor of a buffer begins at a multiple of it

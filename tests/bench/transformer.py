@@ -56,9 +56,7 @@ def arrays_of(dataset: Dataset) -> dict[str, np.ndarray]:
     }
 
 
-def line_of(
-    dataset: Dataset, peer: str, path: Path, context: int, n_layers: int, width: int, at_least: float
-) -> Line:
+def line_of(dataset: Dataset, peer: str, path: Path, context: int, n_layers: int, width: int, at_least: float) -> Line:
     """One size of network."""
     numbers = map(str, (context, n_layers, width, HEADS, BATCH))
     script = Path(__file__).with_name("d3rlpy_transformer.py")

@@ -114,9 +114,10 @@ def walk(engine: Engine, dataset: Dataset, n_steps: int = 40, pause: float = 0.0
 # -- slices ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["walk", "walk_whole", "fqi_sampled", "fqi", "bc"])
+@pytest.mark.parametrize("name", ["walk", "walk_whole", "fqi_sampled", "fqi", "bc", "decision_transformer"])
 def test_a_job_gives_what_training_gives_bit_for_bit(name: str, bench: Bench, small: Dataset) -> None:
-    parameters = {"walk": {"n_steps": 60, "pause": 0.001}, "fqi_sampled": {"n_sweeps": 30}}.get(name, {})
+    few = {"walk": {"n_steps": 60, "pause": 0.001}, "fqi_sampled": {"n_sweeps": 30}}
+    parameters = {**few, "decision_transformer": {"n_steps": 20, "batch_size": 8}}.get(name, {})
     job = bench.engine.submit(small, name, seed=4, **parameters)
     assert same_run(job.result(LONG), orl.train(small, name, seed=4, **parameters))
     assert job.state == "succeeded"
@@ -127,7 +128,8 @@ def test_a_job_gives_what_training_gives_bit_for_bit(name: str, bench: Bench, sm
 def test_a_resumable_learner_goes_on_from_any_sign_of_life(name: str, small: Dataset, monkeypatch: Any) -> None:
     """Through a state at every single one, as if each slice ran in a process of its own."""
     monkeypatch.setattr("offrl_core.algorithms.fqi_sampled.ROWS_BETWEEN_SIGNS_OF_LIFE", 50)
-    parameters = {"fqi_sampled": {"n_sweeps": 4}}.get(name, {})
+    few = {"fqi_sampled": {"n_sweeps": 4}, "decision_transformer": {"n_steps": 6, "batch_size": 8}}
+    parameters = few.get(name, {})
     whole = orl.train(small, name, seed=2, **parameters)
     assert len(whole.history) > 4
     sliced = trained_in_slices(name, small, 2, parameters)
