@@ -41,6 +41,7 @@ _HOMES = {
     "RuleRewards": "rewards",
     "WORLDS": "worlds",
     "assess": "readiness",
+    "asked_returns": "evaluation.asked_return",
     "bundled_log": "log",
     "collect": "log",
     "compare_estimators": "evaluation.comparison",

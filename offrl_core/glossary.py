@@ -64,6 +64,12 @@ TERMS: dict[str, Term] = {
         "intervals were right. For this world and logs of this size; elsewhere it is a rehearsal, not a promise.",
         "#{logs with low ≤ V^π ≤ high} / #{logs with an estimate}",
     ),
+    "asked_return": Term(
+        "The Decision Transformer is asked for a return and does what the log did in episodes that got it. Inside the range of "
+        "the log's returns it can be held to its word; beyond it nobody ever got so much, and it can only guess what that takes.",
+        "a ~ π(· | ĝ₁, s₁, a₁, …, ĝₜ, sₜ), ĝₜ₊₁ = (ĝₜ − rₜ) / γ",
+        "Chen et al. 2021, figure 4",
+    ),
     "success": Term("Probability that an episode solves its task."),
     "return": Term("Sum of the rewards of an episode, later ones counted less.", "G = Σ γᵗ rₜ", "Sutton & Barto 2018"),
     "framing": Term(

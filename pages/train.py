@@ -7,9 +7,10 @@ import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.interfaces import TrainedModel
+from offrl_core.sequence_policy import SequencePolicy
 from offrl_core.training import run_id
 from offrl_core.worlds import WORLDS
-from pages._ui import beside, config_form, layout, navigation, parameters, refusals, state, work
+from pages._ui import asked_return, beside, config_form, layout, navigation, parameters, refusals, state, work
 
 
 def chosen_learners() -> list[str]:
@@ -44,6 +45,8 @@ def done_after(model: TrainedModel) -> str:
 
 def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[str, object]:
     """One line of the table; what isn't known says so."""
+    if isinstance(model.policy, SequencePolicy):
+        return asked_return.result_row(now, algorithm, model)
     dataset = now.dataset
     table = state_table(dataset, model, None, state.get("min_count"))
     visited = table["visits"] > 0
@@ -128,6 +131,7 @@ def render_page(now: work.Current) -> None:
                 "alone; refused where too few episodes follow the policy."
             )
             refusals.render_refusals(dataset, models)
+            asked_return.render_asked_returns(now, models)
         elif not chosen_learners():
             st.info("Choose a learner above.")
     st.markdown("##### Parameters")

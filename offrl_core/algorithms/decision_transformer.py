@@ -22,6 +22,7 @@ are known by their key alone.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -111,7 +112,13 @@ def train(
     resume_from: Mapping[str, Any] | None = None,
 ) -> Training:
     """Learn to name the logged action, batch by batch; large batches in parts, with a sign of life after each."""
-    learner = _Learner(dataset, _sequences(dataset), config, seed)
+    sequences = _sequences(dataset)
+    if importlib.util.find_spec("torch") is None:
+        raise NotPossible(
+            "The Decision Transformer trains a small network, and that needs PyTorch, which is not installed here. "
+            "Get it with: pip install torch==2.13.0. All tables work without it."
+        )
+    learner = _Learner(dataset, sequences, config, seed)
     if resume_from:
         learner.go_on_from(resume_from)
     problem = ""

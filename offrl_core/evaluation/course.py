@@ -9,7 +9,7 @@ import numpy as np
 from ..behavior import behavior_policy
 from ..behavior_policies import AnyBehavior
 from ..mdp import policy_chain
-from ..policies import TabularPolicy
+from ..policies import Policy, table_of
 from ..worlds import WORLDS, make_world
 from .exact import world_model
 
@@ -30,9 +30,7 @@ class Course(NamedTuple):
     cut: float
 
 
-def course(
-    policy: TabularPolicy, world: str, deployment: str = "works", max_steps: int = MAX_STEPS
-) -> dict[str, Course]:
+def course(policy: Policy, world: str, deployment: str = "works", max_steps: int = MAX_STEPS) -> dict[str, Course]:
     """Expected length and cost of the episodes of a policy, exactly.
 
     Args:
@@ -43,9 +41,12 @@ def course(
 
     Returns:
         By task, and under "" over all of them.
+
+    Raises:
+        NotPossible: the policy is no table over states.
     """
     model = world_model(world, deployment)
-    probabilities = model.probabilities(policy)
+    probabilities = model.probabilities(table_of(policy, "Exact values"))
     onward = policy_chain(model.mdp, probabilities).T.tocsr()
     costs = (probabilities * model.costs).sum(axis=0)
     shares = {"": model.starts} | {task: model.starts * (model.tasks == task) for task in WORLDS[world].tasks}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from ..arrays import BoolArray, FloatArray
 from ..behavior import sample
 from ..policies import Policy
 from ..worlds import make_world
+from .coverage_study import wilson
 
 LEVEL = 0.95  # of every interval
 Interval = tuple[float, float]
@@ -46,11 +46,9 @@ class Rollout:
         return float(self.returns.std(ddof=1) / n**0.5), float(self.successes.std(ddof=1) / n**0.5)
 
     def success_interval(self) -> Interval:
-        """95 % interval of the success rate: the score interval of Wilson (1927), which holds near 0 and 1, too."""
-        n, rate, z = len(self.successes), self.success_rate, NormalDist().inv_cdf((1 + LEVEL) / 2)
-        middle = (rate + z**2 / (2 * n)) / (1 + z**2 / n)
-        half = z / (1 + z**2 / n) * (rate * (1 - rate) / n + z**2 / (4 * n**2)) ** 0.5
-        return max(0.0, middle - half), min(1.0, middle + half)
+        """95 % interval of the success rate by Wilson (1927), which holds near 0 and 1, too."""
+        low, high = wilson(int(self.successes.sum()), len(self.successes))
+        return max(0.0, low), min(1.0, high)
 
     def return_interval(self, n_bootstrap: int = 500, seed: int = 0) -> Interval:
         """95 % interval of the mean return: percentiles of the bootstrap over episodes (Efron 1979)."""

@@ -65,6 +65,7 @@ FIELDS: dict[str, Field] = {
     "params": Field(""),
     "reward_way": Field("join", _one_of("join", "rule")),
     "seed": Field(0, _whole(0, 2**31)),
+    "asked": Field(1.0, _number(-0.25, 1.25)),
     "split": Field("50", _one_of("50", "70", "0")),
     "shown": Field("fqi"),
     "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),

@@ -6,7 +6,6 @@ parameters.
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -221,7 +220,7 @@ def dataset_key(dataset: Dataset) -> tuple[str, str, str]:
 
 def policy_key(dataset: Dataset, model: TrainedModel) -> tuple[str, ...]:
     """What identifies a policy on a dataset, however it was learned: most steps of a dial leave it as it is."""
-    return *dataset_key(dataset), hashlib.sha256(model.policy.probabilities.tobytes()).hexdigest()
+    return *dataset_key(dataset), model.policy.digest()
 
 
 def trained(dataset: Dataset, algorithm: str, seed: int = 0, **parameters: Any) -> TrainedModel:
