@@ -36,7 +36,8 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
         sampled = {name: rolled_out(model.policy, now.world, name, now.dataset.discount) for name in world.deployments}
         for name, rollout in sampled.items():
             column = f"success, {world.subject} {world.deployments[name].title}"
-            row[column] = f"≈ {rollout.success_rate:.1%} {_shares(rollout)}"
+            share_low, share_high = rollout.success_interval()
+            row[column] = f"≈ {rollout.success_rate:.0%} [{share_low:.0%}, {share_high:.0%}]"
         row["exact return"] = f"≈ {sampled[work.deployment(now.world)].mean_return:+.4f}"
         row["meets unseen states"] = "not counted"
     else:
@@ -98,11 +99,12 @@ def _render_answer(now: work.Current, asked: float, policy: SequencePolicy, roll
     """What it gets, in one sentence; and a word of care beyond the log."""
     spec = WORLDS[now.world]
     low, high = rollout.return_interval()
+    share_low, share_high = rollout.success_interval()
     st.markdown(
         f"Asked for **{asked:+.3f}**, it gets **{rollout.mean_return:+.3f}** [{low:+.3f}, {high:+.3f}] on average and solves "
-        f"**{rollout.success_rate:.1%}** {_shares(rollout)}, where {spec.subject} "
+        f"**{rollout.success_rate:.1%}** [{share_low:.1%}, {share_high:.1%}], where {spec.subject} "
         f"{spec.deployments[work.deployment(now.world)].title}. *Estimated: {N_ROLLOUTS} sampled episodes, 95 % intervals "
-        "(bootstrap; Wilson).*"
+        "(bootstrap; Wilson), here and where the table says ≈.*"
     )
     worst, best = policy.return_range
     if not worst - 1e-9 <= asked <= best + 1e-9:
@@ -110,11 +112,6 @@ def _render_answer(now: work.Current, asked: float, policy: SequencePolicy, roll
             f":material/warning: No episode of the log returned {'more than' if asked > best else 'less than'} "
             f"{best if asked > best else worst:+.3f}, so this is a guess."
         )
-
-
-def _shares(rollout: Rollout) -> str:
-    low, high = rollout.success_interval()
-    return f"[{low:.1%}, {high:.1%}]"
 
 
 def rolled_out(policy: SequencePolicy, world: str, deployment: str, discount: float) -> Rollout:

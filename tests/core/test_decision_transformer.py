@@ -19,6 +19,7 @@ from offrl_core.algorithms.decision_transformer import DecisionTransformerConfig
 from offrl_core.arrays import IntArray
 from offrl_core.dataset import Dataset
 from offrl_core.errors import NotPossible
+from offrl_core.evaluation.asked_return import dial_of
 from offrl_core.evaluation.comparison import compare_estimators
 from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.evaluation.rollout import Rollout
@@ -404,6 +405,40 @@ def test_intervals_of_rollouts_by_hand() -> None:
     assert none.return_interval() == (1.0, 1.0)
     seven = Rollout(returns=np.arange(10.0), successes=np.arange(10) < 7, unfinished=0)
     assert seven.success_interval() == pytest.approx((0.3968, 0.8922), abs=1e-4)
+
+
+def test_the_dial_runs_beyond_the_log_and_meets_its_ends() -> None:
+    dial = dial_of((-1.0, 0.5))
+    assert dial[0] == pytest.approx(-1.0 - 0.25 * 1.5)
+    assert dial[-1] == pytest.approx(0.5 + 0.25 * 1.5)
+    assert np.isclose(dial, -1.0).sum() == np.isclose(dial, 0.5).sum() == 1
+    assert np.diff(dial) == pytest.approx(np.diff(dial)[0])
+    assert len(np.unique(dial_of((2.0, 2.0)))) == len(dial)
+
+
+def test_the_curve_rises_to_the_best_return_and_stops_when_it_is_closed() -> None:
+    policy = trained()
+    asking, seen = orl.asked_returns(policy, "calculator", n_episodes=50), []
+    while True:
+        try:
+            seen.append(next(asking))
+        except StopIteration as finished:
+            curve = finished.value
+            break
+    assert [p.step for p in seen] == list(range(1, len(curve.asked) + 1))
+    assert seen[-1].total == len(curve.asked)
+    best = int(np.isclose(curve.asked, policy.return_range[1]).argmax())
+    assert curve.achieved[best] == pytest.approx(policy.return_range[1])
+    assert curve.success[best] == 1
+    assert curve.achieved[0] < curve.achieved[best] - 1
+    assert (curve.low <= curve.achieved + 1e-12).all()
+    assert (curve.achieved <= curve.high + 1e-12).all()
+    assert curve.n_unfinished == 0
+    another = orl.asked_returns(policy, "calculator", n_episodes=50)
+    assert next(another).metrics == seen[0].metrics
+    another.close()
+    with pytest.raises(StopIteration):
+        next(another)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import re
 import numpy as np
 import pytest
 
+from offrl_core.evaluation.asked_return import AskedReturns
+from offrl_core.figures.asked_return import make_asked_returns
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.figures.heatmaps import make_band_map, make_q_maps, make_support_map
 from offrl_core.figures.overview import make_choice, make_success_by_task
@@ -173,3 +175,27 @@ def test_estimates_show_refusals_and_all_that_is_known():
     assert "<br>" in figure.layout.yaxis.ticktext[1]
     nothing = make_estimates({"Importance sampling": None}, believed="", truth=None, logged=None)
     assert nothing.layout.xaxis.range[0] < nothing.layout.xaxis.range[1]
+
+
+def test_the_log_s_range_is_shaded_and_what_lies_beyond_it_is_hollow():
+    asked = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    curve = AskedReturns(
+        asked=asked,
+        achieved=asked / 2,
+        low=asked / 2 - 0.1,
+        high=asked / 2 + 0.1,
+        success=np.linspace(0, 1, 5),
+        return_range=(-1.0, 1.0),
+        n_episodes=10,
+        n_unfinished=0,
+    )
+    figure = make_asked_returns(curve, 0.5)
+    (inside,), (beyond,) = trace(figure, "achieved"), trace(figure, "achieved, beyond the log")
+    assert list(inside.x) == [-1, 0, 1]
+    assert list(beyond.x) == [-2, 2]
+    assert (inside.marker.symbol, beyond.marker.symbol) == ("circle", "circle-open")
+    shaded, dial = figure.layout.shapes
+    assert (shaded.type, shaded.x0, shaded.x1) == ("rect", -1.0, 1.0)
+    assert (dial.x0, dial.x1) == (0.5, 0.5)
+    (asked_for,) = trace(figure, "what was asked")
+    assert list(asked_for.x) == list(asked_for.y)
