@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.evaluation.asked_return import AskedReturns
+from offrl_core.evaluation.asked_return import LENGTH_FACTOR, AskedReturns
 from offrl_core.evaluation.rollout import Rollout
 from offrl_core.figures.asked_return import make_asked_returns
 from offrl_core.interfaces import TrainedModel
@@ -18,33 +19,39 @@ from offrl_core.worlds import WORLDS
 
 from . import layout, state, work
 
-N_ROLLOUTS = 500
 BEYOND = 0.25  # of the range of the log's returns, on each side of the dial
-SHORT_EPISODES = 20  # steps; up to here the curve takes about a second and is drawn unasked
+SHORT_EPISODES = 30  # steps; up to here all is sampled within a second or two, unasked
+N_SHORT, N_LONG = 500, 100  # sampled episodes
 
 
 def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[str, object]:
     """Its line in the table of results: sampled success with an interval, as it has no exact one."""
-    spec, last = orl.ALGORITHMS[algorithm], model.history[-1]
+    spec, n_done = orl.ALGORITHMS[algorithm], model.history[-1].step if model.history else 0
     row: dict[str, object] = {
         "learner": spec.short,
         "unsupported choices": "no table of states",
-        "done after": f"{last.step:,} {spec.unit}s",
+        "done after": f"{n_done:,} {spec.unit}{'' if n_done == 1 else 's'}",
     }
     if now.world:
-        world = WORLDS[now.world]
-        sampled = {name: rolled_out(model.policy, now.world, name, now.dataset.discount) for name in world.deployments}
+        world, here = WORLDS[now.world], work.deployment(now.world)
+        sampled = {name: sampled_in(now.dataset, model.policy, name) for name in world.deployments}
         for name, rollout in sampled.items():
             column = f"success, {world.subject} {world.deployments[name].title}"
-            share_low, share_high = rollout.success_interval()
-            row[column] = f"≈ {rollout.success_rate:.0%} [{share_low:.0%}, {share_high:.0%}]"
-        row["exact return"] = f"≈ {sampled[work.deployment(now.world)].mean_return:+.4f}"
+            row[column] = _share_in_short(rollout)
+        row["exact return"] = "not sampled" if sampled[here] is None else f"≈ {sampled[here].mean_return:+.4f}"
         row["meets unseen states"] = "not counted"
     else:
         row["exact success"] = "unknown"
     row["estimate from the log (WIS)"] = "refused"
     row["run"] = run_id(now.dataset, algorithm, model.config, model.seed)
     return row
+
+
+def _share_in_short(rollout: Rollout | None) -> str:
+    if rollout is None:
+        return "not sampled"
+    low, high = rollout.success_interval()
+    return f"≈ {rollout.success_rate:.0%} [{low:.0%}, {high:.0%}]"
 
 
 def render_asked_returns(now: work.Current, models: Mapping[str, TrainedModel | None]) -> None:
@@ -65,20 +72,19 @@ def _render_one(now: work.Current, algorithm: str, model: TrainedModel, policy: 
             "asked takes a world to try it in, and behind an imported log there is none."
         )
         return
-    share = _render_dial()
-    asked = low + share * (high - low)
-    here = work.deployment(now.world)
-    rollout = rolled_out(policy.asking(asked), now.world, here, now.dataset.discount)
-    _render_answer(now, asked, policy, rollout)
-    curve = _curve(now.dataset, policy, now.world, here)
+    asked, here = low + _render_dial() * (high - low), work.deployment(now.world)
+    wanted = policy.horizon > SHORT_EPISODES and st.button(
+        "Let it act",
+        icon=":material/replay:",
+        key=f"w:act:{algorithm}",
+        help="Its episodes are long, so sampling them takes a while. Any click stops it.",
+    )
+    rollout = sampled_in(now.dataset, policy.asking(asked), here, wanted)
+    if rollout is not None:
+        _render_answer(now, asked, policy, rollout)
+    curve = _curve(now.dataset, policy, here, wanted)
     if curve is not None:
-        figure = layout.drawn(make_asked_returns, curve, asked)
-        layout.render_figure(figure, key=f"asked:{algorithm}", alt=_in_words(curve))
-        cut = f" {curve.n_unfinished:,} episodes went on for too long and were cut." if curve.n_unfinished else ""
-        st.caption(
-            f"{curve.n_episodes:,} sampled episodes per point; band: 95 % interval of the mean, by the bootstrap. Hollow: beyond "
-            f"what any episode of the log got.{cut}"
-        )
+        _render_curve(algorithm, curve, asked)
 
 
 def _render_dial() -> float:
@@ -103,8 +109,8 @@ def _render_answer(now: work.Current, asked: float, policy: SequencePolicy, roll
     st.markdown(
         f"Asked for **{asked:+.3f}**, it gets **{rollout.mean_return:+.3f}** [{low:+.3f}, {high:+.3f}] on average and solves "
         f"**{rollout.success_rate:.1%}** [{share_low:.1%}, {share_high:.1%}], where {spec.subject} "
-        f"{spec.deployments[work.deployment(now.world)].title}. *Estimated: {N_ROLLOUTS} sampled episodes, 95 % intervals "
-        "(bootstrap; Wilson), here and where the table says ≈.*"
+        f"{spec.deployments[work.deployment(now.world)].title}. *Estimated: {len(rollout.returns):,} sampled episodes, 95 % "
+        "intervals (bootstrap; Wilson), here and where the table says ≈.*"
     )
     worst, best = policy.return_range
     if not worst - 1e-9 <= asked <= best + 1e-9:
@@ -114,39 +120,66 @@ def _render_answer(now: work.Current, asked: float, policy: SequencePolicy, roll
         )
 
 
-def rolled_out(policy: SequencePolicy, world: str, deployment: str, discount: float) -> Rollout:
-    """:func:`offrl_core.roll_out`, once."""
-    return _rolled_out((policy.digest(), world, deployment, discount), policy)
-
-
-@st.cache_resource(show_spinner="The policy is acting…", max_entries=256, ttl="2h")
-def _rolled_out(key: tuple[str, str, str, float], _policy: SequencePolicy) -> Rollout:
-    _, world, deployment, discount = key
-    return orl.roll_out(_policy, world, deployment, n_episodes=N_ROLLOUTS, discount=discount)
-
-
-def _curve(dataset: Dataset, policy: SequencePolicy, world: str, deployment: str) -> AskedReturns | None:
-    """The curve, once it is there: worked out at once for short episodes, on a click for long ones, ended by any click."""
-    done = st.session_state.setdefault("w:asked_returns", {})
-    key = (policy.digest(), deployment)
-    if key in done:
-        return done[key]
-    if policy.horizon > SHORT_EPISODES and not st.button("Try the whole dial", icon=":material/replay:"):
-        return None
-    bar = st.progress(0.0, text="asking for one return after the other")
-    asking = orl.asked_returns(policy, world, deployment, discount=dataset.discount)
-    while True:
-        try:
-            progress = next(asking)
-        except StopIteration as finished:
-            done[key] = finished.value
-            break
-        bar.progress(progress.step / progress.total, text=f"return {progress.step} of {progress.total}")
-    bar.empty()
-    return done[key]
-
-
-def _in_words(curve: AskedReturns) -> str:
-    """The curve for those who can't see it."""
+def _render_curve(algorithm: str, curve: AskedReturns, asked: float) -> None:
+    figure = layout.drawn(make_asked_returns, curve, asked)
     pairs = ", ".join(f"{a:.2f} gives {b:.2f}" for a, b in zip(curve.asked[::3], curve.achieved[::3], strict=True))
-    return f"Return achieved by return asked for: {pairs}"
+    layout.render_figure(figure, key=f"asked:{algorithm}", alt=f"Return achieved by return asked for: {pairs}")
+    cut = f" {curve.n_unfinished:,} episodes went on for too long and were cut." if curve.n_unfinished else ""
+    st.caption(
+        f"{curve.n_episodes:,} sampled episodes per point; band: 95 % interval of the mean, by the bootstrap. Hollow: beyond "
+        f"what any episode of the log got.{cut}"
+    )
+
+
+# -- sampled once ------------------------------------------------------------------------------------------------
+
+
+def sampled_in(dataset: Dataset, policy: SequencePolicy, deployment: str, wanted: bool = False) -> Rollout | None:
+    """:func:`offrl_core.roll_out` in the log's world; None where that takes long and nobody has asked for it yet."""
+
+    def sample() -> Rollout:
+        with st.spinner("The policy is acting…"):
+            return orl.roll_out(
+                policy,
+                dataset.log.source.world,
+                deployment,
+                n_episodes=_n_episodes(policy),
+                discount=dataset.discount,
+                max_steps=LENGTH_FACTOR * policy.horizon,
+            )
+
+    return _once(dataset, policy, ("rollout", deployment), wanted, sample)
+
+
+def _curve(dataset: Dataset, policy: SequencePolicy, deployment: str, wanted: bool) -> AskedReturns | None:
+    """:func:`offrl_core.asked_returns` with a bar; None as above."""
+
+    def ask() -> AskedReturns:
+        bar = st.progress(0.0, text="asking for one return after the other")
+        asking = orl.asked_returns(
+            policy, dataset.log.source.world, deployment, n_episodes=_n_episodes(policy) // 2, discount=dataset.discount
+        )
+        while True:
+            try:
+                progress = next(asking)
+            except StopIteration as finished:
+                bar.empty()
+                return finished.value
+            bar.progress(progress.step / progress.total, text=f"return {progress.step} of {progress.total}")
+
+    return _once(dataset, policy, ("curve", deployment), wanted, ask)
+
+
+def _n_episodes(policy: SequencePolicy) -> int:
+    return N_SHORT if policy.horizon <= SHORT_EPISODES else N_LONG
+
+
+def _once(
+    dataset: Dataset, policy: SequencePolicy, key: tuple[str, str], wanted: bool, make: Callable[[], Any]
+) -> Any | None:
+    """What was sampled in this session; else sampled now, if it is quick or wanted."""
+    done = st.session_state.setdefault("w:sampled", {})
+    key = (dataset.discount, policy.digest(), *key)
+    if key not in done and (wanted or policy.horizon <= SHORT_EPISODES):
+        done[key] = make()
+    return done.get(key)
