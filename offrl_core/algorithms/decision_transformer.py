@@ -62,12 +62,12 @@ class DecisionTransformerConfig:
         label="Looks back",
         help="Steps it sees, the present one included; episodes that are shorter cost only their length.",
         low=1,
-        high=100,
+        high=64,
         step=1,
         unit="steps",
         source="Chen et al. 2021, section 3",
     )
-    n_layers: int = param(2, label="Layers", help="Rounds of looking back, one upon the other.", low=1, high=6, step=1)
+    n_layers: int = param(2, label="Layers", help="Rounds of looking back, one upon the other.", low=1, high=4, step=1)
     n_heads: int = param(
         4, label="Heads", help="Places that each round of looking back can attend to at once.", low=1, high=8, step=1
     )

@@ -508,7 +508,7 @@ print(repr(orl.roll_out(policy, "calculator", n_episodes=20).mean_return), "torc
 
 def test_the_longest_step_gives_a_sign_of_life_in_time(small: Dataset) -> None:
     """Counted in multiplications, not in seconds: no part of a batch may take more than the bound says."""
-    config = DecisionTransformerConfig(n_layers=6, n_heads=8, head_width=32, batch_size=512)
+    config = DecisionTransformerConfig(n_layers=4, n_heads=8, head_width=32, batch_size=512)
     learner = decision_transformer._Learner(small, decision_transformer._sequences(small), config, 0)
     windows_in_part = -(-512 // learner.n_parts)
     products = windows_in_part * (3 * 4 - 1) * 12 * config.width**2 * config.n_layers
