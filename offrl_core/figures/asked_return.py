@@ -84,7 +84,7 @@ def _points(curve: AskedReturns, which: BoolArray, colour: str) -> dict[str, Any
             "size": 10,
             "symbol": "circle" if supported else "circle-open",
             "color": colour,
-            "line": {"width": 2},
+            "line": {"width": 2, "color": colour},
         },
         "customdata": narrow(numbers[which]),
         "hovertemplate": "asked for %{x:.3f}<br>got %{y:.3f} [%{customdata[0]:.3f}, %{customdata[1]:.3f}]<br>"
