@@ -103,6 +103,8 @@ COLUMNS: tuple[Column, ...] = (
 COLUMN_NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 TEXT_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.sql_type in ("VARCHAR", "JSON"))
 STEPS_ARROW_SCHEMA = pa.schema([(column.name, column.arrow_type) for column in COLUMNS])
+_STEP = pa.struct(list(STEPS_ARROW_SCHEMA))
+_ROWS_AT_A_TIME = 2**12  # the texts of a column in one part may be 2 GB
 RECORDS_ARROW_SCHEMA = pa.schema([("source_file", pa.string()), ("record", pa.int64()), ("raw", pa.string())])
 
 
@@ -138,16 +140,20 @@ def steps_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     Raises:
         KeyError: a row names a column the schema doesn't have.
     """
-    named = set().union(*rows)
-    if unknown := named - set(COLUMN_NAMES):
+    if unknown := set().union(*rows) - set(COLUMN_NAMES):
         raise KeyError(f"columns outside the trace schema: {sorted(unknown)}")
-    columns = []
-    for column in COLUMNS:
-        if column.name not in named:
-            columns.append(pa.nulls(len(rows), column.arrow_type))
-            continue
-        values = [row.get(column.name) for row in rows]
-        if column.name in TEXT_COLUMNS:
-            values = [storable_text(value) if isinstance(value, str) else value for value in values]
-        columns.append(pa.array(values, type=column.arrow_type))
-    return pa.Table.from_arrays(columns, schema=STEPS_ARROW_SCHEMA)
+    parts = (rows[start : start + _ROWS_AT_A_TIME] for start in range(0, len(rows), _ROWS_AT_A_TIME))
+    return pa.Table.from_batches(map(_steps_batch, parts), schema=STEPS_ARROW_SCHEMA)
+
+
+def _steps_batch(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    """Rows as columns in one go: Arrow itself looks for the fields in each row."""
+    try:
+        structs = pa.array(rows, type=_STEP)
+    except UnicodeEncodeError:  # seldom, and to look at each text beforehand would take as long as all the rest
+        structs = pa.array([_storable_row(row) for row in rows], type=_STEP)
+    return pa.RecordBatch.from_struct_array(structs)
+
+
+def _storable_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: storable_text(value) if isinstance(value, str) else value for name, value in row.items()}

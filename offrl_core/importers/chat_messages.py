@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from offrl_core.importers.episode import name_of
-from offrl_core.importers.fields import label, mapping, read_arguments, text_of
+from offrl_core.importers.fields import first_of, label, mapping, read_arguments, text_of
 from offrl_core.importers.messages import Call, Message, Result, failure
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import Place
@@ -77,12 +77,18 @@ def _take_reply(message: Message, item: dict[str, Any]) -> None:
     if message.text is None and not message.calls:
         message.text = text_of(item.get("refusal"))
     if not message.thought:
-        message.thought = next(
-            (text for name in _THOUGHT_FIELDS if isinstance(text := item.get(name), str) and text), None
-        )
-    calls = message.calls or calls_of(item)  # a proxy may give the same calls in both forms
-    if calls:
-        message.calls = calls
+        message.thought = _thought(item)
+    if not message.calls:  # a proxy may give the same calls in both forms
+        message.calls = calls_of(item)
+
+
+def _thought(item: dict[str, Any]) -> str | None:
+    """The reasoning beside a content, by whichever name it goes."""
+    for name in _THOUGHT_FIELDS:
+        text = item.get(name)
+        if text and isinstance(text, str):
+            return text
+    return None
 
 
 # -- calls and results beside the content (OpenAI) -----------------------------------------------------------
@@ -113,8 +119,8 @@ def _call(identity: Any, function: Any) -> Call:
     """One call from its id and ``{"name", "arguments"}``; anything else is kept as a call without a name."""
     if not isinstance(function, dict):
         return Call(label(identity), None, read_arguments(function))
-    arguments = next((function[key] for key in ("arguments", "args", "input") if key in function), None)
-    return Call(label(identity), name_of(function.get("name")), read_arguments(arguments))
+    arguments = read_arguments(first_of(function, ("arguments", "args", "input")))
+    return Call(label(identity), name_of(function.get("name")), arguments)
 
 
 def _tool_result(item: dict[str, Any], content: Any) -> Result:
@@ -167,7 +173,7 @@ def _block_call(block: dict[str, Any]) -> Call:
 
 def _block_result(block: dict[str, Any]) -> Result:
     """The result in a ``tool_result`` block, or in the ``tool-result`` of Vercel's AI SDK."""
-    text = text_of(next((block[key] for key in ("content", "output", "result") if key in block), None)) or ""
+    text = text_of(first_of(block, ("content", "output", "result"))) or ""
     flag = block.get("is_error", block.get("isError"))
     error, guessed = failure(text, flag if isinstance(flag, bool) else None)
     return Result(label(block.get("tool_use_id", block.get("toolCallId"))), text, error, guessed)

@@ -81,7 +81,7 @@ def _judge_user(found: Message, value: Row) -> None:
         agent = label(mapping(value.get("toolUseResult")).get("agentId"))
         found.role = "user" if text else "tool"
         if agent:
-            found.results = [replace(result, metadata={"agent_id": agent}) for result in found.results]
+            found.results = [result._replace(metadata={"agent_id": agent}) for result in found.results]
 
 
 def _joined(first: Message, second: Message) -> Message:

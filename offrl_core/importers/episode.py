@@ -39,7 +39,8 @@ class Episode:
         """
         decision_id = f"{self.id}#{decision}"
         last = self.rows[-1] if self.rows else {}
-        row = self.shared | {
+        row = {
+            **self.shared,
             "episode_id": self.id,
             "t": len(self.rows),
             "decision_id": decision_id,
@@ -47,8 +48,8 @@ class Episode:
             "state": canonical_json(state) if state else None,
             "terminal": False,
             "timeout": False,
+            **action,
         }
-        row |= action
         self.rows.append(row)
         return row
 
@@ -68,10 +69,25 @@ class Episode:
 def seen(goal: str | None, record: int, name: str, n: int) -> Row:
     """The state before item n of a list of the record: the goal, and where the history stands, not a copy of it."""
     return {
-        "user_goal": goal[:_GOAL_LENGTH] + "…" if goal and len(goal) > _GOAL_LENGTH else goal,
+        "user_goal": _short_goal(goal),
         "history_length": n,
         "conversation_history": {"record": record, name: [0, n]},
     }
+
+
+def _short_goal(goal: str | None) -> str | None:
+    return goal[:_GOAL_LENGTH] + "…" if goal and len(goal) > _GOAL_LENGTH else goal
+
+
+def goal_text(goal: str | None) -> str:
+    """The goal as JSON text for ``seen_text``: it stands on each row of its run, so it is written once."""
+    return canonical_json(_short_goal(goal))
+
+
+def seen_text(goal: str, record: int, name: str, first: int, n: int) -> str:
+    """``seen`` as canonical JSON, of a goal that is JSON text already; the history begins with item ``first``."""
+    history = f'{{"{name}":[{first},{n}],"record":{record}}}'
+    return f'{{"conversation_history":{history},"history_length":{n - first},"user_goal":{goal}}}'
 
 
 def tool_call(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import Place
@@ -26,11 +26,12 @@ class Gathered:
     rows: list[Row] = field(default_factory=list)
     raw: dict[tuple[str, int], str] = field(default_factory=dict)  # by file and number
 
-    def add(self, record: Record, rows: Iterable[Row]) -> None:
+    def add(self, record: Record, rows: Sequence[Row]) -> None:
         """Keep the rows of a record and, if there are any, its raw text."""
         for row in rows:
             row["source_file"], row["record"] = record.source, record.number
-            self.rows.append(row)
+        if rows:
+            self.rows += rows
             self.raw[record.source, record.number] = record.raw
 
 
@@ -81,9 +82,17 @@ def sequence(value: Any) -> list[Any]:
 
 def label(value: Any) -> str | None:
     """A name or number that may serve as a label, as text."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        return None
-    return str(value) if str(value).strip() else None
+    if isinstance(value, str):
+        return value if value.strip() else None
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def first_of(value: Mapping[str, Any], keys: Iterable[str]) -> Any:
+    """What an object has under the first of these keys that it knows; None where it knows none."""
+    for key in keys:
+        if key in value:
+            return value[key]
+    return None
 
 
 def text_of(content: Any) -> str | None:
@@ -161,8 +170,7 @@ def _tool_name(item: Any) -> str | None:
     return item if isinstance(item, str) and item else None
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(NamedTuple):
     """Arguments of a call; ``text`` is None where they can't be parsed: that isn't a call without any."""
 
     status: str  # see the column arguments_status

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from offrl_core.importers.chat_messages import chat_messages
@@ -309,7 +309,7 @@ def _correct(message: Message, item: dict[str, Any]) -> None:
     given = sequence(item.get("tool_calls"))
     message.calls = [
         # Inspect leaves {} where a call can't be parsed: that isn't a call without arguments.
-        replace(call, arguments=Arguments("malformed"), metadata={"parse_error": problem})
+        call._replace(arguments=Arguments("malformed"), metadata={"parse_error": problem})
         if (problem := text_of(mapping(raw).get("parse_error")))
         else call
         for call, raw in zip(message.calls, given, strict=False)

@@ -14,9 +14,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from offrl_core.importers.episode import Episode, Runs, add_metadata, looks_failed, seen, tool_call
+from offrl_core.importers.episode import Episode, Runs, add_metadata, goal_text, looks_failed, seen_text, tool_call
 from offrl_core.importers.episode import message as plain_message
 from offrl_core.importers.fields import Arguments, Row, stem, unused_id
 from offrl_core.importers.records import Record
@@ -27,8 +27,7 @@ _ONCE = frozenset({"cost_usd", "latency_ms"})  # of a reply as a whole: parallel
 _TEXT_CALL = re.compile(r"<tool_call>|<function=|<function_calls?>|<invoke |<tool_use>|\[TOOL_CALLS\]|<\|python_tag\|>")
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One tool call. ``name`` is None where the log doesn't give a usable one."""
 
     id: str | None
@@ -38,8 +37,7 @@ class Call:
     metadata: Row | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What came back from one call."""
 
     id: str | None
@@ -198,7 +196,8 @@ def failure(text: str, flag: Any = None, explanation: Any = None) -> tuple[str |
         return explanation, False
     if flag is True:
         return text or "error", False
-    return (None, False) if flag is False else (looks_failed(text), looks_failed(text) is not None)
+    guess = None if flag is False else looks_failed(text)
+    return guess, guess is not None
 
 
 # -- turns ---------------------------------------------------------------------------------------------------
@@ -322,21 +321,21 @@ def _rows(conversation: Conversation, turns: Sequence[_Turn], place: Place) -> l
     parent_id = parent.episode_id if isinstance(parent, Conversation) else parent
     episode = Episode(conversation.episode_id or "", conversation.shared | {"parent_episode": parent_id})
     goal_at, goal = _goal(conversation.messages)
+    goal = goal_text(goal)
     restarts = [i for i, message in enumerate(conversation.messages) if message.restarts]
     rows = []
     offset = _t_at_fork(conversation)
     for turn in turns:
         message = turn.message
         upto = message.index if message.start is None else message.start
-        # A greeting comes before any goal is known.
-        state = seen(goal if goal_at < turn.position else None, message.record.number, "messages", upto)
+        first = 0
         if begins := [i for i in restarts if i < turn.position]:
             first = conversation.messages[begins[-1]].index
-            state["history_length"] = upto - first
-            state["conversation_history"]["messages"] = [first, upto]
+        # A greeting comes before any goal is known.
+        state = seen_text(goal if goal_at < turn.position else "null", message.record.number, "messages", first, upto)
         for action in _actions(turn, place):
-            action["message_index"] = message.index
-            row = episode.act(action, message.index, state)
+            action["state"], action["message_index"] = state, message.index
+            row = episode.act(action, message.index)
             row["t"] += offset
             rows.append((message.record, row))
         conversation.t_after.append((turn.position, offset + len(rows)))
@@ -367,27 +366,23 @@ def _actions(turn: _Turn, place: Place) -> Iterator[Row]:
     """The action columns of one reply: one mapping per tool call, or a single one for a plain message."""
     reply = turn.message
     columns = reply.columns or {}
-    reward = {name: value for name, value in columns.items() if name.startswith("reward")}
-    every = {name: value for name, value in columns.items() if name not in _ONCE and name not in reward}
-    once = {name: value for name, value in columns.items() if name in _ONCE}
     if not reply.calls:
         answer = plain_message(reply.text, result=turn.answer, thought=reply.thought, **reply.metadata or {})
         yield answer | columns
         return
     thought = "\n\n".join(filter(None, (reply.thought, reply.text))) or None
+    last = len(reply.calls) - 1
     for i, (call, result) in enumerate(zip(reply.calls, turn.paired, strict=True)):
         if call.name is None:
             text = "a tool call has no name; its step is kept as the action 'invalid'"
             place.mend(
                 f"messages[{reply.index}]", "call without a name", text, call.arguments.text or call.arguments.raw
             )
-        is_last = i == len(reply.calls) - 1
-        yield (
-            _call_row(call, result, thought, reply.metadata)
-            | every
-            | (once if i == 0 else {})
-            | (reward if is_last else {})
-        )
+        row = _call_row(call, result, thought, reply.metadata)
+        for name, value in columns.items():
+            if i == (0 if name in _ONCE else last if name.startswith("reward") else i):
+                row[name] = value
+        yield row
 
 
 def _call_row(call: Call, result: Result | None, thought: str | None, metadata: Row | None) -> Row:

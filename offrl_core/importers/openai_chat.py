@@ -158,6 +158,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
 
     def parse(record: Record, place: Place) -> None:
         found = _find(record, place)
+        record = record.without_value()
         if found and "traj" in found.fields:
             runs.append(_tau_run(found, record, place))
         elif found:

@@ -165,8 +165,8 @@ def _keys(messages: Sequence[Message]) -> list[int]:
     key = 0
     keys = []
     for message in messages:
-        calls = tuple((call.name, call.arguments.text or call.arguments.raw) for call in message.calls)
-        results = tuple(result.text for result in message.results)
+        calls = tuple([(call.name, call.arguments.text or call.arguments.raw) for call in message.calls])
+        results = tuple([result.text for result in message.results])
         # Clients strip blanks and write no text in more than one way when they send a reply back.
         key = hash((key, message.role, (message.text or "").strip(), calls, results))
         keys.append(key)

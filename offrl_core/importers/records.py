@@ -13,7 +13,7 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -54,6 +54,10 @@ class Record:
     raw: str
     source: str  # name of the file, or of the archive and the member of it
     offset: int | None = None  # of a text file, in bytes as it stands in UTF-8
+
+    def without_value(self) -> Record:
+        """The record to be kept with what was made of it: the parsed value takes several times the memory of the text."""
+        return replace(self, value=None)
 
 
 def read_records(
