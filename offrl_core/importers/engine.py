@@ -11,6 +11,7 @@ from itertools import chain
 import pyarrow as pa
 
 from offrl_core.errors import TraceFormatError
+from offrl_core.importers.collector import collector_at_rest
 from offrl_core.importers.containers import Limits, is_plain, part_sentence, plain_files
 from offrl_core.importers.fields import unused_id
 from offrl_core.importers.raw_text import FileText, RawRecords
@@ -199,9 +200,10 @@ def _read_format(spec: ImporterSpec, sources: Sequence[Source], report: ImportRe
         from offrl_core.importers import trace_columns  # here, as DuckDB is slow to load
 
         return trace_columns.read(sources, report)
-    gathered = spec.read(chain.from_iterable(source.records(report) for source in sources), report)
     parts, raw = StepParts(), RawRecords()
-    parts.add(steps_table(gathered.rows))
+    with collector_at_rest():
+        gathered = spec.read(chain.from_iterable(source.records(report) for source in sources), report)
+        parts.add(steps_table(gathered.rows))
     raw.add_texts(gathered.raw)
     return parts, raw
 
