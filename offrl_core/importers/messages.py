@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from offrl_core.importers.episode import Episode, Runs, add_metadata, goal_text, looks_failed, seen_text, tool_call
 from offrl_core.importers.episode import message as plain_message
-from offrl_core.importers.fields import Arguments, Row, stem, unused_id
+from offrl_core.importers.fields import Arguments, Gathered, Row, stem, unused_id
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 
@@ -139,8 +139,7 @@ def gather(conversations: Iterable[Conversation], report: ImportReport) -> Runs:
             place.lose(None, "no decision", message, conversation.record.raw)
             continue
         conversation.episode_id = names.claim(conversation, place)
-        for record, row in _rows(conversation, turns, place):
-            runs.gathered.add(record, [row])
+        _add_rows(runs.gathered, conversation, turns, place)
     report.notes += [sentence.format(n=f"{found[key]:,}") for key, sentence in _NOTES.items() if found[key]]
     return runs
 
@@ -315,15 +314,13 @@ def _pair_by_order(turn: _Turn, result: Result, place: Place) -> bool:
 # -- rows ----------------------------------------------------------------------------------------------------
 
 
-def _rows(conversation: Conversation, turns: Sequence[_Turn], place: Place) -> list[tuple[Record, Row]]:
-    """All rows of one conversation, each with its record; reward and ending stand on the last one."""
+def _add_rows(gathered: Gathered, conversation: Conversation, turns: Sequence[_Turn], place: Place) -> None:
+    """Keep all rows of one conversation; reward and ending stand on the last one."""
     parent = conversation.parent
     parent_id = parent.episode_id if isinstance(parent, Conversation) else parent
     episode = Episode(conversation.episode_id or "", conversation.shared | {"parent_episode": parent_id})
     goal_at, goal = _goal(conversation.messages)
-    goal = goal_text(goal)
     restarts = [i for i, message in enumerate(conversation.messages) if message.restarts]
-    rows = []
     offset = _t_at_fork(conversation)
     for turn in turns:
         message = turn.message
@@ -332,17 +329,19 @@ def _rows(conversation: Conversation, turns: Sequence[_Turn], place: Place) -> l
         if begins := [i for i in restarts if i < turn.position]:
             first = conversation.messages[begins[-1]].index
         # A greeting comes before any goal is known.
-        state = seen_text(goal if goal_at < turn.position else "null", message.record.number, "messages", first, upto)
+        state = seen_text(
+            goal if goal_at < turn.position else goal_text(None), message.record.number, "messages", first, upto
+        )
+        n_before = len(episode.rows)
         for action in _actions(turn, place):
             action["state"], action["message_index"] = state, message.index
             row = episode.act(action, message.index)
             row["t"] += offset
-            rows.append((message.record, row))
-        conversation.t_after.append((turn.position, offset + len(rows)))
+        gathered.add(message.record, episode.rows[n_before:])
+        conversation.t_after.append((turn.position, offset + len(episode.rows)))
     if conversation.metadata:
         add_metadata(episode.rows[0], fields=conversation.metadata)
     episode.close(conversation.end_reason, **conversation.reward)
-    return rows
 
 
 def _t_at_fork(conversation: Conversation) -> int:
@@ -354,12 +353,12 @@ def _t_at_fork(conversation: Conversation) -> int:
     return parent.t_after[at][1] if at >= 0 else _t_at_fork(parent)
 
 
-def _goal(messages: Sequence[Message]) -> tuple[int, str | None]:
-    """Position and text of the first message in which a user says something."""
+def _goal(messages: Sequence[Message]) -> tuple[int, str]:
+    """Position of the first message in which a user says something, and that as a goal in JSON."""
     for position, message in enumerate(messages):
         if message.role == "user" and message.text is not None:
-            return position, message.text
-    return len(messages), None
+            return position, goal_text(message.text)
+    return len(messages), goal_text(None)
 
 
 def _actions(turn: _Turn, place: Place) -> Iterator[Row]:
@@ -380,9 +379,16 @@ def _actions(turn: _Turn, place: Place) -> Iterator[Row]:
             )
         row = _call_row(call, result, thought, reply.metadata)
         for name, value in columns.items():
-            if i == (0 if name in _ONCE else last if name.startswith("reward") else i):
+            if _bears(name, i, last):
                 row[name] = value
         yield row
+
+
+def _bears(name: str, i: int, last: int) -> bool:
+    """Whether call ``i`` of a reply bears a column of it: the first its cost, the last its reward, all the others."""
+    if name in _ONCE:
+        return i == 0
+    return i == last or not name.startswith("reward")
 
 
 def _call_row(call: Call, result: Result | None, thought: str | None, metadata: Row | None) -> Row:

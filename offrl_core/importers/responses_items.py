@@ -29,7 +29,8 @@ _EXIT_CODE = re.compile(r"(?:Exit code|Process exited with code):? (-?\d+)")
 
 def is_item(value: Any) -> bool:
     """Whether a value is an item of the Responses API that is no plain message."""
-    return isinstance(value, dict) and name_of(value.get("type")) in ITEM_TYPES
+    kind = value.get("type") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind in ITEM_TYPES
 
 
 def item_messages(items: Sequence[Any], record: Record, place: Place) -> list[Message]:
