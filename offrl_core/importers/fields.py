@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from offrl_core.importers.raw_text import FilePart
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import Place
 from offrl_core.schema import canonical_json, short_hash, storable_text
@@ -24,7 +25,7 @@ class Gathered:
     """What an importer has read: rows in the order of reading, and the raw text of their records."""
 
     rows: list[Row] = field(default_factory=list)
-    raw: dict[tuple[str, int], str] = field(default_factory=dict)  # by file and number
+    raw: dict[tuple[str, int], str | FilePart] = field(default_factory=dict)  # by file and number
 
     def add(self, record: Record, rows: Sequence[Row]) -> None:
         """Keep the rows of a record and, if there are any, its raw text."""
@@ -32,7 +33,7 @@ class Gathered:
             row["source_file"], row["record"] = record.source, record.number
         if rows:
             self.rows += rows
-            self.raw[record.source, record.number] = record.raw
+            self.raw[record.source, record.number] = record.text
 
 
 def rate_by_form(values: Sequence[Any], form_of: Callable[[Any], str | None], otherwise: str) -> tuple[float, str]:

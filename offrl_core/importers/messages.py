@@ -140,6 +140,7 @@ def gather(conversations: Iterable[Conversation], report: ImportReport) -> Runs:
             continue
         conversation.episode_id = names.claim(conversation, place)
         _add_rows(runs.gathered, conversation, turns, place)
+        conversation.messages = []  # said in the rows and the raw record; what they take is used for the next rows
     report.notes += [sentence.format(n=f"{found[key]:,}") for key, sentence in _NOTES.items() if found[key]]
     return runs
 

@@ -7,7 +7,9 @@ import hashlib
 import os
 import weakref
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,6 +91,18 @@ class FileText:
         return state.st_size, state.st_mtime_ns
 
 
+class FilePart(NamedTuple):
+    """Text as a place in the bytes of a file, in UTF-8, so that it isn't there twice; ``str`` gives the text."""
+
+    data: bytes
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        """The text itself."""
+        return self.data[self.start : self.end].decode()
+
+
 class _Part(NamedTuple):
     """Records of one file, their numbers rising."""
 
@@ -120,17 +134,20 @@ class RawRecords:
         if len(numbers):
             self._parts.append(_Part(source, numbers, text_of, offsets))
 
-    def add_texts(self, raw: dict[tuple[str, int], str]) -> None:
+    def add_texts(self, raw: dict[tuple[str, int], str | FilePart]) -> None:
         """Add texts by file and number; they leave the mapping as they enter, so that not all are in memory twice."""
-        keys = sorted(raw)
-        starts = [i for i, (source, _) in enumerate(keys) if not i or source != keys[i - 1][0]]
-        for start, end in zip(starts, [*starts[1:], len(keys)], strict=True) if keys else ():
-            numbers = np.array([number for _, number in keys[start:end]], dtype=np.int64)
+        for source, group in groupby(sorted(raw), key=itemgetter(0)):
+            keys = list(group)
+            numbers = np.array([number for _, number in keys], dtype=np.int64)
+            if parts := _parts_of_one_file([raw[key] for key in keys]):
+                starts, ends = (np.array([part[i] for part in parts], dtype=np.int64) for i in (1, 2))
+                self.add_lines(source, FileText(parts[0].data), numbers, starts, ends - starts)
+                continue
             chunks = []
-            for i in range(start, end, _AT_A_TIME):
-                some = keys[i : min(end, i + _AT_A_TIME)]
-                chunks.append(pa.array([storable_text(raw.pop(key)) for key in some], type=pa.string()))
-            self.add(keys[start][0], numbers, _text_in(pa.chunked_array(chunks)))
+            for some in _slices(len(keys)):
+                texts = [storable_text(str(raw.pop(keys[i]))) for i in some]
+                chunks.append(pa.array(texts, type=pa.string()))
+            self.add(source, numbers, _text_in(pa.chunked_array(chunks)))
 
     def add_lines(self, source: str, text: FileText, numbers: IntArray, offsets: IntArray, sizes: NDArray[Any]) -> None:
         """Add lines of a file by where they stand in it."""
@@ -188,6 +205,13 @@ class RawRecords:
     def __len__(self) -> int:
         """Number of records."""
         return sum(len(part.numbers) for part in self._parts) - len(self._dropped)
+
+
+def _parts_of_one_file(texts: Sequence[str | FilePart]) -> list[FilePart]:
+    """The texts where all of them are parts of the same bytes; else none."""
+    parts = [text for text in texts if isinstance(text, FilePart)]
+    is_one = len(parts) == len(texts) and all(part.data is parts[0].data for part in parts)
+    return parts if is_one else []
 
 
 def _text_in(column: pa.ChunkedArray) -> Callable[[int], str]:

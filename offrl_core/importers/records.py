@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from offrl_core.errors import TraceFormatError
+from offrl_core.importers.raw_text import FilePart
 from offrl_core.importers.report import ImportReport, Place, excerpt
 from offrl_core.importers.windows import LENIENT_DECODER, Window, parse_json, value_at
 
@@ -44,16 +45,21 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: number (line in JSON lines, else position; from 1), value, raw text, its file and byte offset there.
+    """One record: number (line in JSON lines, else position; from 1), value, text, its file and byte offset there.
 
     The value is what JSON says, the text itself (one record) where a file holds no JSON, or an ``ArrayEpisode``.
     """
 
     number: int
     value: Any
-    raw: str
+    text: str | FilePart
     source: str  # name of the file, or of the archive and the member of it
     offset: int | None = None  # of a text file, in bytes as it stands in UTF-8
+
+    @property
+    def raw(self) -> str:
+        """The text of the record."""
+        return str(self.text)
 
     def without_value(self) -> Record:
         """The record to be kept with what was made of it: the parsed value takes several times the memory of the text."""
@@ -220,13 +226,13 @@ def _lines(name: str, data: bytes, report: ImportReport, tick: Progress) -> Iter
         report.n_records += 1
         if not report.n_records % _PROGRESS_EVERY:
             tick(offset / len(data))
-        if record := line_record(name, number, offset, line, report):
+        if record := line_record(name, number, offset, FilePart(data, offset, offset + len(line)), report):
             yield record
 
 
-def line_record(name: str, number: int, offset: int, line: bytes, report: ImportReport) -> Record | None:
+def line_record(name: str, number: int, offset: int, line: FilePart, report: ImportReport) -> Record | None:
     """One line as a record; None, and a problem, where it isn't JSON."""
-    text = line.decode()
+    text = str(line)
     value, reason = parse_json(text)
     if reason:
         value, end, _ = value_at(text, 0, LENIENT_DECODER)
@@ -236,7 +242,7 @@ def line_record(name: str, number: int, offset: int, line: bytes, report: Import
             place.lose(None, "not JSON", message, text)
             return None
         _mend_control_characters(place)
-    return Record(number, value, text, name, offset)
+    return Record(number, value, line, name, offset)
 
 
 def _mend_control_characters(place: Place) -> None:
@@ -273,17 +279,17 @@ def _values(name: str, data: bytes, start: int, report: ImportReport, tick: Prog
         number += 1
         report.n_records += 1
         tick(window.offset / len(data)) if not number % _PROGRESS_EVERY else None
-        place = report.at(name, number, window.offset)
-        value, raw, reason, mended = window.value(any_value=in_array)
+        start = window.offset
+        place = report.at(name, number, start)
+        value, reason, mended = window.value(any_value=in_array)
         cut = bool(reason)
         if not reason:
             if mended:
                 _mend_control_characters(place)
-            yield Record(number, value, raw, name, place.offset)
+            yield Record(number, value, FilePart(data, start, window.offset), name, start)
             continue
         n_broken += 1
         first_reason = first_reason or reason
-        start = window.offset
         window.jump(_next_value(data, start) if n_broken < _MOST_BROKEN_VALUES else len(data))
         message = f"no JSON value can be read here ({reason}); {window.offset - start:,} bytes were set aside"
         place.lose(None, "not JSON", message, data[start : start + 400].decode("utf-8", "ignore"))
@@ -319,7 +325,7 @@ def _end_of_preamble(data: bytes) -> int | None:
     if not opening:
         return None
     window = Window(data, opening.end() - 1)
-    value, _, reason, _ = window.value(any_value=False)
+    value, reason, _ = window.value(any_value=False)
     return opening.end() - 1 if not reason and value and window.sign() in ("", "{", "[") else None
 
 

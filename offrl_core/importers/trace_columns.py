@@ -21,7 +21,7 @@ from offrl_core.importers import trace_schema
 from offrl_core.importers.endings import repeated, report_disorder, settle_endings
 from offrl_core.importers.fields import Row
 from offrl_core.importers.json_leaves import Shapes, connection, read_leaves
-from offrl_core.importers.raw_text import FileText, RawRecords
+from offrl_core.importers.raw_text import FilePart, FileText, RawRecords
 from offrl_core.importers.recognition import Source
 from offrl_core.importers.records import Progress, Record, line_record, split_lines
 from offrl_core.importers.report import ImportReport, Place
@@ -125,11 +125,12 @@ def _settle(parts: StepParts, report: ImportReport, raw: RawRecords) -> None:
 
 def _read_records(records: Iterable[Record], report: ImportReport, raw: RawRecords) -> Steps:
     """Read records one by one."""
-    rows, texts = [], {}
+    rows: list[Row] = []
+    texts: dict[tuple[str, int], str | FilePart] = {}
     for record in records:
         if row := trace_schema.read_row(record, report):
             rows.append(row | {"source_file": record.source, "record": record.number})
-            texts[record.source, record.number] = record.raw
+            texts[record.source, record.number] = record.raw  # the file itself is not kept for a few records
     raw.add_texts(texts)
     if not rows:
         return _nothing()
@@ -267,7 +268,8 @@ def _completed(
         for _, at, line in split_lines(chunk.data[start:end]):
             report.n_records += 1
             offset = chunk.offset + start + at
-            record = line_record(lines.name, int(chunk.numbers[place]), offset, line, report)
+            part = FilePart(chunk.data, start + at, start + at + len(line))
+            record = line_record(lines.name, int(chunk.numbers[place]), offset, part, report)
             if record:
                 lines.note(record)
             if record and (row := trace_schema.read_row(record, report)):

@@ -141,7 +141,7 @@ def _settle(gathered: Gathered, report: ImportReport) -> None:
     again = repeated(columns)
     for i in again.tolist():
         key = rows[i]["source_file"], rows[i]["record"]
-        lose_repeated(report.at(*key), report, rows[i]["episode_id"], rows[i]["t"], gathered.raw.pop(key))
+        lose_repeated(report.at(*key), report, rows[i]["episode_id"], rows[i]["t"], str(gathered.raw.pop(key)))
     kept = np.delete(np.arange(len(rows)), again)
     columns = columns.at(kept)
     gathered.rows = rows = [rows[i] for i in kept.tolist()]

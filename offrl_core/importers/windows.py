@@ -64,24 +64,23 @@ class Window:
         """Go past the character here."""
         self._move(self._at + 1)
 
-    def value(self, *, any_value: bool) -> tuple[Any, str, str, bool]:
-        """Decode the value here and go past it: (value, raw text, "", mended), or (None, "", why not, False).
+    def value(self, *, any_value: bool) -> tuple[Any, str, bool]:
+        """Decode the value here and go past it: (value, "", mended), or (None, why not, False).
 
         Outside an array only objects and arrays count: in plain text every number would pass for a record.
         """
         if not any_value and self._text[self._at] not in "{[":
-            return None, "", "an object or array was expected", False
+            return None, "an object or array was expected", False
         decoder = _DECODER
         while True:
             value, end, error = value_at(self._text, self._at, decoder)
             if self._may_be_cut(end, error) and self._decode_more():
                 continue
             if error is None:
-                raw = self._text[self._at : end]
                 self._move(end)
-                return value, raw, "", decoder is LENIENT_DECODER
+                return value, "", decoder is LENIENT_DECODER
             if decoder is LENIENT_DECODER or "control character" not in str(error):
-                return None, "", reason_of(error), False
+                return None, reason_of(error), False
             decoder = LENIENT_DECODER
 
     def _may_be_cut(self, end: int, error: Exception | None) -> bool:
