@@ -103,7 +103,9 @@ COLUMNS: tuple[Column, ...] = (
 COLUMN_NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 TEXT_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.sql_type in ("VARCHAR", "JSON"))
 STEPS_ARROW_SCHEMA = pa.schema([(column.name, column.arrow_type) for column in COLUMNS])
-_ROWS_AT_A_TIME = 2**12  # the texts of a column in one part may be 2 GB
+_ROWS_AT_A_TIME = (
+    2**10
+)  # builders of columns that stay small are used again, and texts of a column in one part may be 2 GB
 RECORDS_ARROW_SCHEMA = pa.schema([("source_file", pa.string()), ("record", pa.int64()), ("raw", pa.string())])
 
 

@@ -10,6 +10,7 @@ needs a call id that both sides share, or records that are logs of single calls.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -65,22 +66,23 @@ class _Known:
 def put_together(logged: Sequence[Logged], report: ImportReport) -> list[Conversation]:
     """Runs out of records, in the order of their first records."""
     known = _Known()
-    alone: list[tuple[int, Conversation]] = []
-    order = {}
-    for position, item in enumerate(logged):
-        order[id(item.conversation)] = position
-    for item in sorted(logged, key=lambda item: len(item.conversation.messages)):
-        if item.conversation.messages:
-            _place(item, known)
-        else:
-            alone.append((order[id(item.conversation)], item.conversation))
+    order = {id(item.conversation): position for position, item in enumerate(logged)}
+    beginnings = [_beginning(item.conversation.messages) for item in logged]
+    n_alike = Counter(beginnings)
+    alone: list[Logged] = []
+    alike: list[Logged] = []
+    for item, key in zip(logged, beginnings, strict=True):
+        # Most files hold whole runs: what begins like no other record needs no look at the rest of it.
+        (alone if key is None or n_alike[key] == 1 else alike).append(item)
+    for item in sorted(alike, key=lambda item: len(item.conversation.messages)):
+        _place(item, known)
     for run in known.runs:
         _settle_rewards(run, report)
     report.n_records -= known.again + known.idle
     report.notes += _notes(known)
-    placed = [(order[id(run.conversation)], run.conversation) for run in known.runs]
+    conversations = [item.conversation for item in alone] + [run.conversation for run in known.runs]
     # A branch names its parent's episode, so parents come first whatever their place in the file.
-    return [conversation for _, conversation in sorted(placed + alone, key=lambda pair: (_depth(pair[1]), pair[0]))]
+    return sorted(conversations, key=lambda conversation: (_depth(conversation), order[id(conversation)]))
 
 
 def _depth(conversation: Conversation) -> int:
@@ -95,11 +97,10 @@ def _place(item: Logged, known: _Known) -> None:
     """Give a record to the run that it continues, or make a run of it."""
     conversation = item.conversation
     keys = _keys(conversation.messages)
-    decisions = [i for i, message in enumerate(conversation.messages) if message.role == "assistant"]
     if item.call and any((keys[-1], item.call.reply_id) in run.replies for run in known.whole.get(keys[-1], ())):
         known.again += 1
         return
-    first = decisions[0] if decisions else len(keys)
+    first = _first_decision(conversation.messages)
     # From the longest beginning to the shortest: the whole of a run is better than its middle.
     for n in range(len(keys) - 1, first, -1):
         key = keys[n - 1]
@@ -160,13 +161,23 @@ def _settle_rewards(run: _Run, report: ImportReport) -> None:
         message.columns = (message.columns or {}) | reward
 
 
+def _first_decision(messages: Sequence[Message]) -> int:
+    """Position of the first reply; behind the end where there is none."""
+    return next((i for i, message in enumerate(messages) if message.role == "assistant"), len(messages))
+
+
+def _beginning(messages: Sequence[Message]) -> int | None:
+    """The key of a conversation up to its first decision, which all records of a run share; None where it is empty."""
+    return _keys(messages[: _first_decision(messages) + 1])[-1] if messages else None
+
+
 def _keys(messages: Sequence[Message]) -> list[int]:
     """A key for each beginning of a conversation: equal for equal ones."""
     key = 0
     keys = []
     for message in messages:
-        calls = tuple([(call.name, call.arguments.text or call.arguments.raw) for call in message.calls])
-        results = tuple([result.text for result in message.results])
+        calls = tuple((call.name, call.arguments.text or call.arguments.raw) for call in message.calls)
+        results = tuple(result.text for result in message.results)
         # Clients strip blanks and write no text in more than one way when they send a reply back.
         key = hash((key, message.role, (message.text or "").strip(), calls, results))
         keys.append(key)
