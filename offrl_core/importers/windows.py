@@ -9,7 +9,9 @@ from typing import Any
 LENIENT_DECODER = json.JSONDecoder(strict=False)  # takes raw tabs, line breaks and NUL inside strings
 
 _DECODER = json.JSONDecoder()  # Python's, because it takes the NaN and Infinity that Python itself writes
-_WINDOW = 2**17  # bytes decoded at a time; memory of larger texts goes back to the system each time, and is fetched anew
+_WINDOW = (
+    2**17
+)  # bytes decoded at a time; memory of larger texts goes back to the system each time, and is fetched anew
 _LONGEST_TOKEN = 16  # characters of a word, number or escape that the end of a window may cut
 _GAP = re.compile(r"[\s,\x00\ufeff]*")  # what may stand between two values; tolerates trailing and doubled commas
 

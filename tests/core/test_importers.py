@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import gzip
 import io
 import json
@@ -16,17 +17,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from offrl_core.errors import TraceFormatError, UnknownName
 from offrl_core.importers import IMPORTERS, Imported, read_source
+from offrl_core.importers.collector import collector_at_rest
+from offrl_core.importers.episode import goal_text, seen, seen_text
 from offrl_core.importers.fields import read_arguments
 from offrl_core.importers.records import read_records
 from offrl_core.importers.report import KEPT_PER_KIND, ImportReport
 from offrl_core.importers.trace_schema import write_jsonl
-from offrl_core.schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, STEPS_ARROW_SCHEMA
+from offrl_core.schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, STEPS_ARROW_SCHEMA, canonical_json, steps_table
 
 SHARED_TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PROVENANCE = ["source_file", "record", "upload_order"]
@@ -593,6 +596,47 @@ def test_lone_surrogates_are_stored_as_escapes() -> None:
     (row,) = rows(read_source("f", data.encode()))
     assert (row["task"], row["tool_result"], row["available_tools"]) == ("\\ud83d", "\\ud83d", ["\\ud83d"])
     assert json.loads(row["state"]) == {"s": "\ud83d"}
+
+
+def test_a_text_that_cannot_be_stored_changes_no_other_row() -> None:
+    many = [{"episode_id": "e", "t": t, "action": "f", "task": f"task {t}"} for t in range(3000)]
+    clean = steps_table(many).to_pylist()
+    many[1500]["task"] = "\ud83d"
+    clean[1500]["task"] = "\\ud83d"
+    assert steps_table(many).to_pylist() == clean
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("\ud83d") | st.dates(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    )
+)
+def test_canonical_json_is_what_the_standard_library_writes(value: Any) -> None:
+    expected = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
+    assert canonical_json(value) == expected
+
+
+@given(st.none() | st.text(), st.integers(1), st.integers(0))
+@example("long " * 1000, 1, 7)
+def test_a_state_written_from_its_parts_is_canonical(goal: str | None, record: int, n: int) -> None:
+    assert seen_text(goal_text(goal), record, "messages", 0, n) == canonical_json(seen(goal, record, "messages", n))
+
+
+def test_the_collector_rests_until_the_last_reader_is_done() -> None:
+    assert gc.isenabled()
+    with collector_at_rest():
+        with pytest.raises(KeyError), collector_at_rest():
+            raise KeyError
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with collector_at_rest():
+            pass
+        assert not gc.isenabled()  # somebody else switched it off
+    finally:
+        gc.enable()
 
 
 def test_deep_nesting_is_a_problem_and_not_a_crash() -> None:
