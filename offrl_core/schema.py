@@ -124,7 +124,7 @@ def canonical_json(value: Any) -> str:
 
 def short_hash(text: str) -> str:
     """First 16 hexadecimal digits of the SHA-256 of a text; lone surrogates are hashed as they are."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8].hex()
 
 
 def storable_text(text: str) -> str:

@@ -394,21 +394,12 @@ def _bears(name: str, i: int, last: int) -> bool:
 
 def _call_row(call: Call, result: Result | None, thought: str | None, metadata: Row | None) -> Row:
     """A tool call with its result, if one was recorded."""
-    said = (metadata or {}) | (call.metadata or {})
-    text = error = guessed = None
+    said = {"call_id": call.id, "thought": thought, **(metadata or {}), **(call.metadata or {})}
+    text = error = None
     if result is not None:
-        text, error, guessed = result.text, result.error, result.guessed or None
-        said |= result.metadata or {}
-    row = tool_call(
-        call.name,
-        call.arguments,
-        result=text,
-        error=error,
-        call_id=call.id,
-        thought=thought,
-        error_guessed=guessed,
-        **said,
-    )
+        text, error = result.text, result.error
+        said |= {"error_guessed": result.guessed or None, **(result.metadata or {})}
+    row = tool_call(call.name, call.arguments, result=text, error=error, **said)
     if call.action_type:
         row["action_type"] = call.action_type
         row["action"] = "invalid" if call.action_type == "invalid" else row["action"]
