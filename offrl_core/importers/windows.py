@@ -46,11 +46,12 @@ class Window:
     def __init__(self, data: bytes, offset: int = 0) -> None:
         """Stand at a byte of a text in valid UTF-8."""
         self.data = data
+        self._counted = self._n_breaks = 0  # line breaks in the bytes up to a place
         self.jump(offset)
 
     def jump(self, offset: int) -> None:
         """Go to a byte, the first one of a character."""
-        self.offset = self._end = offset
+        self.offset = self._begin = self._end = offset
         self._text, self._at = "", 0
         self._decode_more()
 
@@ -82,7 +83,7 @@ class Window:
                 self._move(end)
                 return value, "", decoder is LENIENT_DECODER
             if decoder is LENIENT_DECODER or "control character" not in str(error):
-                return None, reason_of(error), False
+                return None, self._reason(error), False
             decoder = LENIENT_DECODER
 
     def _may_be_cut(self, end: int, error: Exception | None) -> bool:
@@ -90,6 +91,17 @@ class Window:
         if isinstance(error, json.JSONDecodeError):
             return error.msg.startswith("Unterminated") or error.pos >= len(self._text) - _LONGEST_TOKEN
         return error is None and end == len(self._text)
+
+    def _reason(self, error: Exception) -> str:
+        """Why there is no value here, with the line and column of the whole text."""
+        if not isinstance(error, json.JSONDecodeError):
+            return reason_of(error)
+        self._n_breaks += self.data.count(b"\n", self._counted, self._begin)
+        self._counted = self._begin
+        line, column = self._n_breaks + error.lineno, error.colno
+        if error.lineno == 1:
+            column += len(self.data[self.data.rfind(b"\n", 0, self._begin) + 1 : self._begin].decode())
+        return f"{error.msg} at line {line}, column {column}"
 
     def _move(self, to: int) -> None:
         passed = self._text[self._at : to]
@@ -104,6 +116,7 @@ class Window:
         while end < len(self.data) and self.data[end] & 0xC0 == 0x80:  # never in the middle of a character
             end -= 1
         self._text = self._text[self._at :] + self.data[self._end : end].decode()
+        self._begin = self.offset
         self._at, self._end = 0, end
         return True
 

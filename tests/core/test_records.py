@@ -169,6 +169,15 @@ def test_problems_know_the_byte_where_their_record_begins() -> None:
     assert read(array)[1].problems[0].offset == array.encode().index(b'{"a"')
 
 
+def test_problems_name_the_line_and_column_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = '[\n {"ж": 1},\n {"a": },\n {"b": 2}, {"ж": 3,,},\n{"c": \n'
+    for size in (16, 64, 1000):
+        monkeypatch.setattr(windows, "_WINDOW", size)
+        reasons = [problem.message.partition("(")[2].partition(")")[0] for problem in read(broken)[1].problems]
+        places = [reason.partition(" at ")[2] for reason in reasons]
+        assert places == ["line 3, column 8", "line 4, column 20", "line 6, column 1"]
+
+
 def test_json_behind_a_preamble_is_found_and_the_preamble_set_aside() -> None:
     found, report = read("warning: old version\n\n" + json.dumps(ITEMS, indent=1))
     assert [record.value for record in found] == ITEMS
