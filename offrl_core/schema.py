@@ -103,9 +103,8 @@ COLUMNS: tuple[Column, ...] = (
 COLUMN_NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 TEXT_COLUMNS: tuple[str, ...] = tuple(column.name for column in COLUMNS if column.sql_type in ("VARCHAR", "JSON"))
 STEPS_ARROW_SCHEMA = pa.schema([(column.name, column.arrow_type) for column in COLUMNS])
-_ROWS_AT_A_TIME = (
-    2**10
-)  # builders of columns that stay small are used again, and texts of a column in one part may be 2 GB
+# Builders of columns that stay small are used again; and the texts of a column in one part may be 2 GB at most.
+_ROWS_AT_A_TIME = 2**10
 RECORDS_ARROW_SCHEMA = pa.schema([("source_file", pa.string()), ("record", pa.int64()), ("raw", pa.string())])
 
 
@@ -158,7 +157,9 @@ def _steps_batch(rows: Sequence[Mapping[str, Any]], step: pa.StructType) -> pa.R
     except UnicodeEncodeError:  # seldom, and to look at each text beforehand would take as long as all the rest
         structs = pa.array([_storable_row(row) for row in rows], type=step)
     named = dict(zip(step.names, structs.flatten(), strict=True))
-    columns = [named.get(field.name, pa.nulls(len(rows), field.type)) for field in STEPS_ARROW_SCHEMA]
+    columns = [
+        named[field.name] if field.name in named else pa.nulls(len(rows), field.type) for field in STEPS_ARROW_SCHEMA
+    ]
     return pa.RecordBatch.from_arrays(columns, schema=STEPS_ARROW_SCHEMA)
 
 

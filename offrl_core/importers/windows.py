@@ -9,22 +9,25 @@ from typing import Any
 LENIENT_DECODER = json.JSONDecoder(strict=False)  # takes raw tabs, line breaks and NUL inside strings
 
 _DECODER = json.JSONDecoder()  # Python's, because it takes the NaN and Infinity that Python itself writes
-_WINDOW = (
-    2**17
-)  # bytes decoded at a time; memory of larger texts goes back to the system each time, and is fetched anew
+# Bytes decoded at a time. The memory of larger texts goes back to the system each time, and is fetched anew.
+_WINDOW = 2**17
 _LONGEST_TOKEN = 16  # characters of a word, number or escape that the end of a window may cut
+_BEFORE_JSON = " \t\n\r\ufeff"  # what json.loads looks at before the value
 _GAP = re.compile(r"[\s,\x00\ufeff]*")  # what may stand between two values; tolerates trailing and doubled commas
 
 
 def parse_json(text: str) -> tuple[Any, str]:
     """Parse JSON text into (value, ""), or (None, why not) where it can't be parsed."""
-    value, end, _ = value_at(text, 0, _DECODER)
-    if end == len(text):  # nothing around it: most texts are so, and half the time of json.loads goes into a look there
+    value, end, error = value_at(text, 0, _DECODER)
+    if end == len(text):
         return value, ""
+    if error and text[:1] not in _BEFORE_JSON:
+        return None, reason_of(error)
+    # Something stands around the value. To look for it takes json.loads half of its time, and it is seldom there.
     try:
         return json.loads(text), ""
-    except (ValueError, RecursionError) as error:
-        return None, reason_of(error)
+    except (ValueError, RecursionError) as failure:
+        return None, reason_of(failure)
 
 
 def reason_of(error: Exception) -> str:
