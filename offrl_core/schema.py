@@ -11,9 +11,9 @@ readable without a copy of a conversation on each of its rows.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import Any
 
 import pyarrow as pa
@@ -108,9 +108,10 @@ _ROWS_AT_A_TIME = 2**10
 RECORDS_ARROW_SCHEMA = pa.schema([("source_file", pa.string()), ("record", pa.int64()), ("raw", pa.string())])
 
 
-# What a JSONEncoder makes anew on each call, made once: on a million small arguments the making takes longer than the
-# writing. The settings: no look for circles, str for what isn't JSON, no indent, the separators, sorted keys, NaN allowed.
-_parts_of_json = c_make_encoder(None, str, encode_basestring, None, ":", ",", True, False, True)
+# Made once: json.dumps builds a new encoder on each call with options.
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str, check_circular=False
+)
 
 
 def canonical_json(value: Any) -> str:
@@ -118,7 +119,7 @@ def canonical_json(value: Any) -> str:
 
     NaN and infinities are written as Python's JSON does (``NaN``), so that nothing turns into null on the way.
     """
-    return "".join(_parts_of_json(value, 0))
+    return _ENCODER.encode(value)
 
 
 def short_hash(text: str) -> str:
