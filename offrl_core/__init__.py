@@ -55,6 +55,7 @@ _HOMES = {
     "frame": "dataset",
     "judge": "evaluation.judgement",
     "has_run": "runs",
+    "leaving_steps": "evaluation.ledger",
     "list_runs": "runs",
     "load_run": "runs",
     "read_reward_file": "reward_files",
@@ -66,6 +67,7 @@ _HOMES = {
     "start_training": "training",
     "submit": "jobs",
     "train": "training",
+    "value_ledger": "evaluation.ledger",
     "with_rewards": "rewards",
 }
 

@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..behavior import behavior_policy
@@ -17,6 +18,8 @@ from ..errors import NotPossible
 from ..mdp import Successors, TabularMDP, discounted_sums, policy_chain, policy_values, value_iteration
 from ..policies import Policy, TabularPolicy, table_of, uniform_policy
 from ..worlds import WORLDS, World, make_world, reachable_states
+
+_Cell = TypeVar("_Cell", bound=np.generic)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,25 @@ class WorldModel:
                 table[k] = 0.0
                 table[k, columns] = policy.probabilities[row]
         return np.ascontiguousarray(table[self.key_index].T)
+
+    def on_states(
+        self, table: NDArray[_Cell], states: Sequence[str], actions: Sequence[str], *, missing: Any
+    ) -> NDArray[_Cell]:
+        """(A, F) cells of an (S, A) table over state keys, on the full states; ``missing`` where it says nothing.
+
+        Args:
+            table: (S, A) by the keys and actions that follow.
+            states: S keys; some may be unknown here.
+            actions: A names; some may be unknown here.
+            missing: the cell of a key or an action that the table doesn't have.
+        """
+        rows = {key: s for s, key in enumerate(states)}
+        row_of = np.array([rows.get(key, -1) for key in self.keys])
+        by_key = np.full((len(self.keys), len(self.world.action_names)), missing, dtype=table.dtype)
+        for a, action in enumerate(self.world.action_names):
+            if action in actions:
+                by_key[row_of >= 0, a] = table[row_of[row_of >= 0], list(actions).index(action)]
+        return np.ascontiguousarray(by_key[self.key_index].T)
 
     def event_probability(self, probabilities: FloatArray, event: BoolArray) -> float:
         """Probability that an episode ever takes a pair of the (A, F) ``event``."""
