@@ -52,6 +52,18 @@ TERMS: dict[str, Term] = {
         "Q^π(s,a) = r(s,a) + γ Σ P(s'|s,a) V^π(s')",
         "Sutton & Barto 2018, section 3.5",
     ),
+    "ledger": Term(
+        "A value is followed to its end along what the log supports. Blue: rewards that rows show. Hatched: guesses for pairs "
+        "without data, and what a state gained because the policy chooses an unsupported action there. Grey: what the learner "
+        "itself adds or takes off. Shares are of the amounts without their signs.",
+        "Q = Σₖ Qₖ,  Qₖ = amountₖ + γ P Vₖ;  gained(s) = V(s) − value of the best supported action in s",
+        "extrapolation error: Fujimoto, Meger & Precup 2019; the account is this app's own",
+    ),
+    "leaving": Term(
+        "The first step at which an episode of the policy takes a pair outside the support. Until then it does only what rows "
+        "of the log show.",
+        "P(min{t: n(sₜ,aₜ) < min_count} = t)",
+    ),
     "coverage": Term("Which pairs of state and action a log supports. What it doesn't cover, it can't teach."),
     "split": Term(
         "A policy that is judged on the episodes it learned from looks better than it is: it chose what happened to go well "

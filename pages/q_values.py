@@ -9,7 +9,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import sort_order, state_table
 from offrl_core.figures.heatmaps import make_q_maps
 from offrl_core.worlds import WORLDS
-from pages._ui import bands, evidence, layout, navigation, parameters, state, work
+from pages._ui import bands, evidence, layout, ledger, navigation, parameters, state, sweeps, work
 
 ROWS = 30
 MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
@@ -94,24 +94,6 @@ def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
     return order[np.isin(order, rows)]
 
 
-def frame_at_sweep(model) -> np.ndarray:
-    """Q after the chosen sweep: the slider shows how values spread from where episodes end."""
-    frames = [(progress.step, progress.q_values) for progress in model.history if progress.q_values is not None]
-    if len(frames) < 2:
-        return model.q_values
-    steps = [step for step, _ in frames]
-    unit = orl.ALGORITHMS[model.algorithm].unit
-    step = st.select_slider(
-        f"After {unit}",
-        steps,
-        value=steps[-1],
-        key=f"w:sweep:{len(steps)}:{steps[-1]}",
-        width=420,
-        help="Key frames of the training; the last one is the result. Exact values always belong to the final policy.",
-    )
-    return model.q_values if step == steps[-1] else dict(frames)[step]
-
-
 def render_page(now: work.Current) -> None:
     """Controls, maps, evidence."""
     dataset = now.dataset
@@ -133,36 +115,40 @@ def render_page(now: work.Current) -> None:
         )
         return
     evidence.render_promise(dataset, model)
+    ledger.render_total(dataset, model, deployment, state.get("min_count"))
     table = state_table(dataset, model, true_q, state.get("min_count"))
     rows = ordered_states(dataset, table)
     if not len(rows):
         st.info("No state meets this filter.")
         return
-    q_values = frame_at_sweep(model)
+    opened = ledger.render_choice()
+    q_values = model.q_values if opened else sweeps.frame_at_sweep(model)
     if len(rows) > MANY_STATES:
         bands.render_bands(dataset, rows, q_values, supported)
     shown = rows[layout.pager("first", len(rows), ROWS, "States")]
     actions = np.flatnonzero(dataset.valid_mask[shown].any(axis=0))
     cut = np.ix_(shown, actions)
-    chosen = model.policy.probabilities[cut].argmax(axis=1)
-    figure = layout.drawn(
-        make_q_maps,
-        [dataset.states[s] for s in shown],
-        [dataset.actions[a] for a in actions],
-        q_values[cut],
-        None if true_q is None else true_q[cut],
-        dataset.visitation_counts[cut],
-        dataset.valid_mask[cut],
-        supported[cut],
-        chosen,
-    )
-    st.caption(
-        "Orange hatching: unsupported, the log shows the pair too rarely or never. Blank: not valid. "
-        "▶ marks the action the policy picks. **Click a cell to open its evidence.**"
-    )
-    points = layout.render_figure(
-        figure, key="q_maps", alt=f"Q of {len(shown)} states and {len(actions)} actions", select=True
-    )
+    if opened:
+        points = ledger.render_map(dataset, model, shown, actions, state.get("min_count"))
+    else:
+        figure = layout.drawn(
+            make_q_maps,
+            [dataset.states[s] for s in shown],
+            [dataset.actions[a] for a in actions],
+            q_values[cut],
+            None if true_q is None else true_q[cut],
+            dataset.visitation_counts[cut],
+            dataset.valid_mask[cut],
+            supported[cut],
+            model.policy.probabilities[cut].argmax(axis=1),
+        )
+        st.caption(
+            "Orange hatching: unsupported, the log shows the pair too rarely or never. Blank: not valid. "
+            "▶ marks the action the policy picks. **Click a cell to open its evidence.**"
+        )
+        points = layout.render_figure(
+            figure, key="q_maps", alt=f"Q of {len(shown)} states and {len(actions)} actions", select=True
+        )
     evidence.take_click(points)
     evidence.render_evidence(dataset, model, true_q, state.get("min_count"))
 

@@ -79,16 +79,11 @@ class Ledger:
         return {name: float(self.starts @ values) for name, values in self.v_parts.items()}
 
     @property
-    def shares(self) -> dict[str, float]:
-        """Part -> its share of the amounts booked where episodes begin, without their signs; NaN where nothing is booked."""
-        sizes = {name: float(self.starts @ np.abs(values)) for name, values in self.v_parts.items()}
-        booked = sum(sizes.values())
-        return {name: size / booked if booked > 0 else np.nan for name, size in sizes.items()}
-
-    @property
     def guess_share(self) -> float:
-        """Share of the policy's value that rests on unsupported pairs; NaN where nothing is booked."""
-        return sum(self.shares[name] for name in GUESSES)
+        """Share of the guesses among the amounts of :attr:`totals`, without their signs; NaN where all are 0."""
+        sizes = {name: abs(amount) for name, amount in self.totals.items()}
+        booked = sum(sizes.values())
+        return sum(sizes[name] for name in GUESSES) / booked if booked > 0 else np.nan
 
     @property
     def guess_shares(self) -> FloatArray:

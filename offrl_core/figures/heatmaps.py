@@ -139,6 +139,40 @@ def make_q_maps(
     return go.Figure(traces, layout)
 
 
+def make_table_map(
+    states: Sequence[str],
+    actions: Sequence[str],
+    values: FloatArray,
+    valid: BoolArray,
+    supported: BoolArray,
+    texts: list[list[str]],
+    *,
+    scale: Any,
+    limits: tuple[float, float],
+    form: str,
+    title: str = "",
+) -> go.Figure:
+    """Any table over states and actions as a map: unsupported hatched, invalid blank; every cell can be clicked.
+
+    Args:
+        states: (S,) keys, top to bottom.
+        actions: (A,) names.
+        values: (S, A), NaN for blank cells.
+        valid: (S, A) pairs that may be chosen.
+        supported: (S, A) pairs in the support.
+        texts: (S, A) what hovering says, safe as markup.
+        scale: Plotly colour scale.
+        limits: lowest and highest value of the scale.
+        form: how a number is written in its cell, "{:.0%}" say.
+        title: plain text.
+    """
+    layout = house_layout(height=figure_height(len(states)), title=title)
+    layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
+    layout["yaxis"] |= _state_axis(states)
+    heatmap = {**_heatmap(values, scale, *limits), **_cell_text(values, valid, form)}
+    return go.Figure([heatmap, *_marks(states, actions, valid, supported, texts)], layout)
+
+
 def make_band_map(
     band_titles: Sequence[str], actions: Sequence[str], mean_q: FloatArray, unsupported_share: FloatArray
 ) -> go.Figure:

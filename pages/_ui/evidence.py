@@ -11,7 +11,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import Evidence, evidence, promised_return, value_parts
 from offrl_core.interfaces import TrainedModel
 
-from . import episode, layout, state, work
+from . import episode, layout, ledger, state, work
 
 
 def take_click(points: list[dict[str, Any]]) -> None:
@@ -39,6 +39,7 @@ def render_evidence(dataset: Dataset, model: TrainedModel | None, true_q: Any, m
     with left:
         if model is not None and model.q_values is not None:
             _render_parts(dataset, model, row, column)
+            ledger.render_cell(dataset, model, row, column, min_count)
     with right:
         st.markdown("**The query**, to run or change on the page Query")
         st.code(found.sql, language="sql", wrap_lines=True)

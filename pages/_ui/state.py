@@ -70,6 +70,7 @@ FIELDS: dict[str, Field] = {
     "shown": Field("fqi"),
     "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),
     "only": Field(""),
+    "q_view": Field("values", _one_of("values", "ledger")),
     "task": Field(""),
     "first": Field(0, _whole(0, 10**9)),
     "cell_state": Field(""),

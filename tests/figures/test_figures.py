@@ -8,8 +8,10 @@ import pytest
 
 from offrl_core.evaluation.asked_return import AskedReturns
 from offrl_core.figures.asked_return import make_asked_returns
+from offrl_core.evaluation.ledger import PARTS
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.figures.heatmaps import make_band_map, make_q_maps, make_support_map
+from offrl_core.figures.ledger import make_ledger_bars, make_ledger_map
 from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.figures.query import make_bars
 from offrl_core.figures.theme import label
@@ -199,3 +201,23 @@ def test_the_log_s_range_is_shaded_and_what_lies_beyond_it_is_hollow():
     assert (dial.x0, dial.x1) == (0.5, 0.5)
     (asked_for,) = trace(figure, "what was asked")
     assert list(asked_for.x) == list(asked_for.y)
+
+
+def test_a_ledger_stacks_its_parts_and_marks_their_sum():
+    parts = {"seen": -1.0, "default": 0.0, "maxima": 0.75, "rest": 0.0}
+    figure = make_ledger_bars({"<b>Q</b>": parts})
+    bars = {trace.name: trace for trace in figure.data if trace.type == "bar"}
+    assert set(bars) == {PARTS["seen"], PARTS["maxima"]}  # what is nowhere isn't drawn
+    assert bars[PARTS["maxima"]].marker.pattern.shape == "x"
+    assert bars[PARTS["seen"]].marker.pattern.shape == ""
+    assert list(figure.data[-1].x) == [-0.25]
+    assert "<b>" not in figure.layout.yaxis.ticktext[0]
+
+
+def test_a_map_of_guesses_is_blank_where_there_is_no_value():
+    shares = np.array([[0.0, 1.0, 0.5], [np.nan, 0.0, np.nan]])
+    figure = make_ledger_map(STATES, ACTIONS, shares, COUNTS, VALID, SUPPORTED)
+    assert np.isnan(figure.data[0].z[1, 2])
+    (cells,) = trace(figure, "cells")
+    assert "100% of the value" in cells.text[1]
+    assert "no value" in cells.text[-1]
