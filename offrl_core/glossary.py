@@ -64,6 +64,58 @@ TERMS: dict[str, Term] = {
         "of the log show.",
         "P(min{t: n(sₜ,aₜ) < min_count} = t)",
     ),
+    "ceiling": Term(
+        "The most that any policy can be worth on the counts of the log if it only does what the log shows often enough. No "
+        "learner that stays inside beats it there. It can be luck where rows are few, and it can be too low where one state "
+        "stands for several situations; in worlds its exact value stands beside it.",
+        "max over π with π(a|s) > 0 ⇒ n(s,a) ≥ min_count of E[Σ γᵗ rₜ], on the log's counts",
+        "batch-constrained optimum: Fujimoto, Meger & Precup 2019, section 4.1",
+    ),
+    "forecast": Term(
+        "Made from counts alone, before any learner runs: what copying would be worth, what staying inside could be worth at "
+        "best, and whether a maximum over all valid actions would leave the log. Score it once the learners ran.",
+    ),
+    "best_path": Term(
+        "What the best policy inside the log does, along what follows most often. Numbers are rows of the log behind each step: "
+        "where there are few, the path is thin.",
+    ),
+    "trajectory_quality": Term(
+        "How good the log's episodes are on average. In worlds 0 is acting at random and 1 the best possible; elsewhere 0 is the "
+        "worst and 1 the best logged episode. High: copying may be enough.",
+        "(mean return − low) / (high − low)",
+        "TQ, after Schweighofer et al. 2022",
+    ),
+    "state_action_coverage": Term(
+        "Share of all valid pairs of state and action that the log shows: in worlds of every state that can be reached, "
+        "elsewhere of the states seen. High: learners without a guard have less to guess.",
+        "#{(s,a): n(s,a) ≥ 1} / #{(s,a) valid}",
+        "SACo, after Schweighofer et al. 2022",
+    ),
+    "behavior_entropy": Term(
+        "How varied the log's choices are where there is one. 0: always the same action; 100 %: all valid ones equally often.",
+        "mean over steps of H(π_b(·|s)) / log #valid(s)",
+        "Shannon 1948",
+    ),
+    "lookahead": Term(
+        "How far one must look beyond the log's own values to act as well as the ceiling. 1: improving the log's policy once is "
+        "enough; more: values must travel back over several steps, as learners of values let them.",
+        "smallest k: greedy on k − 1 value iterations of Q^π_b reaches the ceiling",
+        "the k of the effective horizon, Laidlaw, Russell & Dragan 2023; here on counts, from the log's own policy",
+    ),
+    "thin_choices": Term(
+        "Share of the states in which the best logged action was seen only a few times. There the ceiling may be luck.",
+        "#{s: n(s, best) < k} / #{s}",
+    ),
+    "concentrability": Term(
+        "How many times as often the best policy inside the log visits a pair as the log does, at worst. Large: much is learned "
+        "from few rows.",
+        "max d^π(s,a) / d^D(s,a)",
+        "Rashidinejad et al. 2021, definition 1",
+    ),
+    "curve": Term(
+        "An action is thinned out of the log at random and the ceiling is computed anew each time. Where the curve falls, the "
+        "log begins to miss it.",
+    ),
     "coverage": Term("Which pairs of state and action a log supports. What it doesn't cover, it can't teach."),
     "split": Term(
         "A policy that is judged on the episodes it learned from looks better than it is: it chose what happened to go well "

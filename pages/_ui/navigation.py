@@ -27,6 +27,7 @@ def choose_page() -> st.Page:
             st.Page("pages/report.py", title="Report", icon=":material/fact_check:", url_path="report"),
             st.Page("pages/framing.py", title="Framing", icon=":material/filter_center_focus:", url_path="framing"),
             st.Page("pages/coverage.py", title="Coverage", icon=":material/grid_on:", url_path="coverage"),
+            st.Page("pages/ceiling.py", title="Ceiling", icon=":material/vertical_align_top:", url_path="ceiling"),
             st.Page("pages/train.py", title="Train", icon=":material/model_training:", url_path="train"),
             st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q_values"),
             st.Page("pages/evaluate.py", title="Evaluate", icon=":material/balance:", url_path="evaluate"),

@@ -76,6 +76,9 @@ FIELDS: dict[str, Field] = {
     "cell_state": Field(""),
     "cell_action": Field(""),
     "episode": Field(""),
+    "path_start": Field(""),
+    "curve_action": Field(""),
+    "curve_how": Field("episodes", _one_of("episodes", "transitions")),
     "sql": Field(""),
     "gen_world": Field("calculator", _one_of(*WORLDS)),
     "gen_behavior": Field("logger"),
@@ -88,7 +91,18 @@ FIELDS: dict[str, Field] = {
 }
 
 # Places on pages that belong to the log that is looked at, and all choices that do.
-PLACES = ("framing", "cell_state", "cell_action", "episode", "first", "task", "only", "sort")
+PLACES = (
+    "framing",
+    "cell_state",
+    "cell_action",
+    "episode",
+    "first",
+    "task",
+    "only",
+    "sort",
+    "path_start",
+    "curve_action",
+)
 OF_A_LOG = ("edits", *PLACES)
 
 # Session keys beside the fields: uploads by fingerprint, warnings of the link, choices for a log that isn't loaded yet, and

@@ -8,7 +8,9 @@ import pytest
 
 from offrl_core.evaluation.asked_return import AskedReturns
 from offrl_core.figures.asked_return import make_asked_returns
+from offrl_core.evaluation.ceiling import BestPath, CeilingCurve, PathStep
 from offrl_core.evaluation.ledger import PARTS
+from offrl_core.figures.ceiling import make_ceiling_curve, make_path, make_value_scale
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.figures.heatmaps import make_band_map, make_q_maps, make_support_map
 from offrl_core.figures.ledger import make_ledger_bars, make_ledger_map
@@ -221,3 +223,34 @@ def test_a_map_of_guesses_is_blank_where_there_is_no_value():
     (cells,) = trace(figure, "cells")
     assert "100% of the value" in cells.text[1]
     assert "no value" in cells.text[-1]
+
+
+def test_returns_stand_on_one_axis_and_what_is_exact_is_outlined():
+    figure = make_value_scale([("<b>log</b>", "logged", 0.2), ("ceiling", "ceiling", 0.5), ("really", "exact", 0.7)])
+    assert [text.strip() for text in figure.data[0].text] == ["+0.200", "+0.500", "+0.700"]
+    assert figure.data[0].marker.symbol[2] == "diamond-open"
+    assert "<b>" not in figure.layout.yaxis.ticktext[0]
+    alone = make_value_scale([("ceiling", "ceiling", 0.5)])
+    low, high = alone.layout.xaxis.range
+    assert low < 0.5 < high
+
+
+def test_the_thinnest_step_of_a_path_stands_out_by_more_than_colour():
+    steps = (PathStep("s<b>", "a", 100, 1.0, "t"), PathStep("t", "b", 3, 0.5, ""))
+    path = BestPath(start="s", share=1.0, value=0.0, steps=steps, ending="ended", n_pieces=1, n_whole=3)
+    (bars,) = make_path(path).data
+    assert list(bars.text) == ["100", "3 (thinnest)"]
+    assert bars.marker.color[0] != bars.marker.color[1]
+    assert "the episode ends (50%)" in bars.hovertext[1]
+    assert "<b>" not in json.dumps(list(bars.hovertext))
+
+
+def test_a_curve_shows_gaps_where_nothing_is_left_and_no_rounding():
+    kept, values = np.array([0.0, 0.5, 1.0]), np.array([np.nan, 0.5, 0.5 + 1e-15])
+    parts = {"action": "a", "how": "episodes", "kept": kept, "n_rows": 10 * kept, "values": values}
+    figure = make_ceiling_curve(CeilingCurve(**parts, true_values=None, deployment=""))
+    assert len(figure.data) == 1
+    assert np.isnan(figure.data[0].y[0])
+    low, high = figure.layout.yaxis.range
+    assert high - low > 0.01
+    assert len(make_ceiling_curve(CeilingCurve(**parts, true_values=values, deployment="works")).data) == 2

@@ -1,0 +1,417 @@
+"""The ceiling: what a log can support at best, before anything is trained.
+
+The counts of the log describe a process. Its optimum among pairs that are seen often enough is the most that any policy which
+stays inside the log can be worth *in that process*: no learner that keeps to those pairs beats it there, however it learns.
+
+Three things it isn't. It is no bound on the truth: with few rows the counts flatter some pairs, and a maximum picks those, so
+the ceiling is too high where it is thin; and where one state key stands for situations that differ, the counts mix what the
+policy would keep apart, so it may be too low. In worlds the exact value of its policy stands beside it. It says nothing about
+policies that leave the log. And a state in which the log supports nothing counts as the end, worth nothing from there on;
+how often the best policy gets there is said (``silent``).
+
+Source: the process restricted to the batch is that of Fujimoto, Meger & Precup (2019), section 4.1, with n(s, a) >= min_count
+instead of membership.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ..arrays import BoolArray, FloatArray, IntArray
+from ..dataset import Dataset
+from ..edges import CUT, GOES_ON, Edges, aggregate
+from ..errors import InvalidConfig, NotPossible, UnknownName
+from ..mdp import TabularMDP, policy_values, value_iteration
+from ..policies import TabularPolicy
+from .exact import evaluate, world_model
+from .occupancy import first_steps
+from .ope.steps import LoggedSteps, logged_steps
+
+SAME_VALUE = 1e-9  # of two actions: the one with more rows is taken
+SWEEPS, ROUNDS = 500, 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ceiling:
+    """The optimum inside the support.
+
+    Attributes:
+        value: mean discounted return of the best policy where the log's episodes begin, in the process of the counts.
+        policy: that policy; of equally good actions the one with most rows, uniform where nothing is supported.
+        v_values: (S,) its values, 0 where nothing is supported.
+        q_values: (S, A) values of supported pairs, NaN elsewhere.
+        supported: (S, A) pairs seen at least ``min_count`` times, and taught by some row.
+        min_count: as asked for.
+        starts: (S,) share of the logged episodes that begin in each state.
+        silent: share of its episodes that, on the counts, come to a state where nothing is supported.
+        process: what was solved: the counts of supported pairs only.
+    """
+
+    value: float
+    policy: TabularPolicy
+    v_values: FloatArray
+    q_values: FloatArray
+    supported: BoolArray
+    min_count: int
+    starts: FloatArray
+    silent: float
+    process: TabularMDP
+
+    def worth(self, policy: FloatArray, discount: float) -> float:
+        """Discounted return of another policy in the same process, from the same starts.
+
+        Args:
+            policy: (S, A) probabilities; what it puts on pairs outside the support ends the episode and earns nothing.
+            discount: γ.
+        """
+        inside = np.where(self.supported, policy, 0.0)
+        return float(self.starts @ policy_values(self.process, np.ascontiguousarray(inside.T), discount))
+
+
+def ceiling(dataset: Dataset, min_count: int = 1) -> Ceiling:
+    """The best policy inside the support, and what it is worth there; see the module's docstring.
+
+    Args:
+        dataset: any framed log with rewards.
+        min_count: rows from which on a pair counts as supported.
+
+    Raises:
+        NotPossible: no reward is known, no episode shows its beginning, no pair is supported, or values have no bound
+            (discount 1, and a loop that pays).
+    """
+    if not dataset.has_rewards:
+        raise NotPossible(
+            "A ceiling is a value, and no step of this log has a known reward. Join rewards to it on the page Rewards."
+        )
+    if not dataset.start_counts.any():
+        raise NotPossible("No episode of this log shows its first step, so nobody knows where a policy would start.")
+    supported = dataset.support_mask(min_count) & (dataset.value_counts > 0)
+    if not supported.any():
+        raise NotPossible(
+            f"No pair of state and action was seen {min_count:,} times with a known reward, so nothing is supported. "
+            "Lower the bound, or frame the log with a coarser state."
+        )
+    inside = replace(dataset, edges=_edges_of(dataset.edges, supported))
+    process = inside.empirical_mdp(supported, 0.0)
+    try:
+        v_values, best = _optimum(process, supported, dataset)
+    except ArithmeticError as error:
+        raise NotPossible(f"The ceiling has no bound: {error}. Choose a framing with a discount below 1.") from error
+    helpless = np.asarray(~supported.any(axis=1))
+    uniform = dataset.valid_mask / np.maximum(dataset.valid_mask.sum(axis=1, keepdims=True), 1)
+    starts = dataset.start_counts / dataset.start_counts.sum()
+    anywhere = np.broadcast_to(helpless, process.rewards.shape)
+    acts = np.where(helpless[:, None], uniform, best)
+    return Ceiling(
+        value=float(starts @ v_values),
+        policy=TabularPolicy(states=dataset.states, actions=dataset.actions, probabilities=acts),
+        v_values=v_values,
+        q_values=np.where(supported, process.backup(v_values, dataset.discount).T, np.nan),
+        supported=supported,
+        min_count=min_count,
+        starts=starts,
+        silent=first_steps(process, starts, np.ascontiguousarray(acts.T), anywhere).ever,
+        process=process,
+    )
+
+
+def _edges_of(edges: Edges, pairs: BoolArray) -> Edges:
+    kept = pairs[edges.states, edges.actions]
+    return Edges._make(column[kept] for column in edges)
+
+
+def _optimum(process: TabularMDP, supported: BoolArray, dataset: Dataset) -> tuple[FloatArray, FloatArray]:
+    """(S,) best values and (S, A) best policy, by sweeps and then by policy iteration, which ends in the exact optimum."""
+    discount, counts = dataset.discount, np.where(supported, dataset.visitation_counts, -1)
+    v_values = np.zeros(process.n_states)
+    for q_values, _ in value_iteration(process, discount, start=v_values, max_sweeps=SWEEPS):
+        v_values = q_values.max(axis=0)
+    for _ in range(ROUNDS):
+        best = _most_seen_of_best(process.backup(v_values, discount).T, supported, counts)
+        exact = policy_values(process, np.ascontiguousarray(best.T), discount)
+        settled = float(np.abs(exact - v_values).max(initial=0.0)) <= SAME_VALUE * max(
+            1.0, np.abs(exact).max(initial=0)
+        )
+        v_values = exact
+        if settled:
+            break
+    return v_values, best
+
+
+def _most_seen_of_best(q_values: FloatArray, supported: BoolArray, counts: IntArray) -> FloatArray:
+    """(S, A) one-hot rows; rows of states without a supported pair are 0."""
+    masked = np.where(supported, q_values, -np.inf)
+    top = masked.max(axis=1, keepdims=True)
+    near = supported & (masked >= top - SAME_VALUE * np.maximum(1.0, np.abs(top)))
+    best = np.zeros(q_values.shape)
+    best[np.arange(len(best)), np.where(near, counts, -1).argmax(axis=1)] = 1.0
+    return np.where(supported.any(axis=1, keepdims=True), best, 0.0)
+
+
+def true_value(dataset: Dataset, policy: TabularPolicy, deployment: str = "works") -> float | None:
+    """Exact discounted return of a policy in the world behind the log; None where there is none."""
+    source = dataset.log.source
+    return None if source is None else evaluate(policy, source.world, deployment, dataset.discount).mean_return
+
+
+def best_possible(dataset: Dataset, deployment: str = "works") -> float | None:
+    """Exact discounted return of an agent that knows everything, hidden parts of the state too; None without a world."""
+    source = dataset.log.source
+    if source is None:
+        return None
+    model = world_model(source.world, deployment)
+    *_, (q_values, _) = value_iteration(model.mdp, dataset.discount, start=np.zeros(len(model.states)))
+    return float(model.starts @ q_values.max(axis=0))
+
+
+# -- the best path --------------------------------------------------------------------------------------------
+
+
+PathEnding = Literal["ended", "silent", "loop", "long"]
+
+
+class PathStep(NamedTuple):
+    """One step of the best path: what to do, how often the log shows that, and what it leads to most often there."""
+
+    state: str
+    action: str
+    n_rows: int
+    probability: float  # of what follows, given the pair
+    next_state: str  # "" where the episode ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestPath:
+    """The most likely way of the ceiling's policy, from one start.
+
+    Attributes:
+        start: state key.
+        share: share of the logged episodes that begin there.
+        value: best value there.
+        steps: from the start on.
+        ending: "ended", "silent" (nothing is supported there), "loop" (back in a state of the path) or "long" (cut here).
+        n_pieces: the fewest stretches of logged episodes that cover the path; 1 where some episode walks it whole.
+        n_whole: logged episodes that walk it whole.
+    """
+
+    start: str
+    share: float
+    value: float
+    steps: tuple[PathStep, ...]
+    ending: PathEnding
+    n_pieces: int
+    n_whole: int
+
+    @property
+    def thinnest(self) -> PathStep:
+        """The step with fewest rows, the first of equals."""
+        return min(self.steps, key=lambda step: step.n_rows)
+
+    @property
+    def sentence(self) -> str:
+        """How the path is put together, in words."""
+        thin = self.thinnest
+        rests = f"Its thinnest step is {thin.action} in {thin.state}: {rows_text(thin.n_rows)}."
+        if self.n_whole:
+            episodes = "episode walks" if self.n_whole == 1 else "episodes walk"
+            return f"{self.n_whole:,} logged {episodes} this path whole. {rests}"
+        return (
+            f"No logged episode walks this path whole; it is stitched together from {self.n_pieces:,} pieces. {rests}"
+        )
+
+
+def rows_text(n: int) -> str:
+    """A number of rows in words."""
+    return "1 row" if n == 1 else f"{n:,} rows"
+
+
+MAX_PATH = 100
+
+
+def best_path(dataset: Dataset, found: Ceiling, start: str | None = None) -> BestPath:
+    """Follow the ceiling's policy from a start along what happens most often.
+
+    Args:
+        dataset: the log.
+        found: its ceiling.
+        start: state key; the most common start by default.
+
+    Raises:
+        UnknownName: no such state.
+        NotPossible: nothing is supported at the start.
+    """
+    row = int(found.starts.argmax()) if start is None else dataset.state_index(start)
+    if row is None:
+        raise UnknownName("state", str(start), dataset.states[:20])
+    if not found.supported[row].any():
+        raise NotPossible(f"In {dataset.states[row]} the log supports nothing, so there is no path from there.")
+    first = row
+    ending: PathEnding = "long"
+    steps: list[PathStep] = []
+    pairs: list[tuple[int, int]] = []
+    while len(steps) < MAX_PATH:
+        action = int(found.policy.probabilities[row].argmax())
+        following, probability = _most_likely(dataset, row, action)
+        pairs.append((row, action))
+        steps.append(
+            PathStep(
+                state=dataset.states[row],
+                action=dataset.actions[action],
+                n_rows=int(dataset.visitation_counts[row, action]),
+                probability=probability,
+                next_state=dataset.states[following] if following >= 0 else "",
+            )
+        )
+        row = following
+        ending = _how_it_ends(row, found.supported, [s for s, _ in pairs])
+        if ending != "long":
+            break
+    n_pieces, n_whole = _pieces(logged_steps(dataset), pairs)
+    return BestPath(
+        start=dataset.states[first],
+        share=float(found.starts[first]),
+        value=float(found.v_values[first]),
+        steps=tuple(steps),
+        ending=ending,
+        n_pieces=n_pieces,
+        n_whole=n_whole,
+    )
+
+
+def _how_it_ends(state: int, supported: BoolArray, been: list[int]) -> PathEnding:
+    if state < 0:
+        return "ended"
+    if not supported[state].any():
+        return "silent"
+    return "loop" if state in been else "long"
+
+
+def _most_likely(dataset: Dataset, state: int, action: int) -> tuple[int, float]:
+    """What follows a pair most often among the rows that teach, -1 for an ending, and its share."""
+    edges = dataset.edges
+    here = (edges.states == state) & (edges.actions == action) & (edges.endings != CUT) & (edges.n_known > 0)
+    counts, following = edges.n_known[here], edges.next_states[here]
+    top = int(counts.argmax())
+    return int(following[top]), float(counts[top] / counts.sum())
+
+
+def _pieces(steps: LoggedSteps, path: list[tuple[int, int]]) -> tuple[int, int]:
+    """The fewest stretches of episodes that cover the path, and how many episodes walk it whole."""
+    n_pieces, place, n_whole = 0, 0, 0
+    while place < len(path):
+        length, ends = _longest_match(steps, path[place:])
+        if not n_pieces and length == len(path):
+            n_whole = int(steps.multiplicity[np.unique(steps.episode[ends])].sum())
+        n_pieces, place = n_pieces + 1, place + length
+    return n_pieces, n_whole
+
+
+def _longest_match(steps: LoggedSteps, path: list[tuple[int, int]]) -> tuple[int, IntArray]:
+    """How many first steps of the path some episode takes in a row, and the places where such stretches end."""
+    (state, action), *rest = path
+    ends = np.flatnonzero((steps.states == state) & (steps.actions == action))
+    length = 1
+    for state, action in rest:
+        onward = ends[(steps.endings[ends] == GOES_ON) & ~steps.is_last[ends]] + 1
+        onward = onward[(steps.states[onward] == state) & (steps.actions[onward] == action)]
+        if not len(onward):
+            break
+        ends, length = onward, length + 1
+    return length, ends
+
+
+# -- what removing an action does -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CeilingCurve:
+    """The ceiling while an action is thinned out.
+
+    Attributes:
+        action, how: what was thinned out, and whether whole episodes went or single steps.
+        kept: (J,) fraction kept, rising; of the episodes that show the action, or of its steps.
+        n_rows: (J,) rows of the action left.
+        values: (J,) the ceiling on what is left; NaN where nothing is supported any more.
+        true_values: (J,) exact value of its policy, or None where no world is known.
+        deployment: that ``true_values`` are about.
+    """
+
+    action: str
+    how: str
+    kept: FloatArray
+    n_rows: FloatArray
+    values: FloatArray
+    true_values: FloatArray | None
+    deployment: str
+
+
+def ceiling_curve(
+    dataset: Dataset,
+    action: str,
+    *,
+    how: Literal["episodes", "transitions"] = "episodes",
+    kept: Sequence[float] = tuple(np.linspace(0, 1, 11)),
+    min_count: int = 1,
+    deployment: str = "works",
+    seed: int = 0,
+) -> CeilingCurve:
+    """Thin an action out of the log at random, more and more of it, and look at the ceiling each time.
+
+    A larger fraction keeps all that a smaller one keeps. Episodes begin where they began, also those that are gone: tasks keep
+    their shares, and a start that nothing is left of is worth nothing.
+
+    Args:
+        dataset: the log.
+        action: its name.
+        how: ``episodes`` removes episodes that show the action, ``transitions`` its steps alone.
+        kept: fractions to keep, between 0 and 1, rising.
+        min_count: rows from which on a pair counts as supported.
+        deployment: of the exact values.
+        seed: of the draw.
+
+    Raises:
+        UnknownName: the log has no such action.
+        InvalidConfig: a fraction lies outside 0 to 1.
+        NotPossible: as :func:`ceiling`, on the whole log.
+    """
+    if action not in dataset.actions:
+        raise UnknownName("action", action, dataset.actions)
+    if not all(0 <= fraction <= 1 for fraction in kept):
+        raise InvalidConfig(f"The fractions to keep are {list(kept)}; each must lie between 0 and 1.")
+    ceiling(dataset, min_count)  # refuses where there is nothing to look at
+    rows, episodes = dataset.transitions(), dataset.episodes
+    shows = rows.actions == dataset.actions.index(action)
+    rng = np.random.default_rng(seed)
+    if how == "episodes":
+        concerned = np.isin(episodes, np.unique(episodes[shows]))
+        drawn = rng.random(int(episodes.max()) + 1)[episodes]
+    else:
+        concerned, drawn = shows, rng.random(len(shows))
+    n_rows, values, truths = [], [], []
+    for fraction in kept:
+        left = np.flatnonzero(~concerned | (drawn < fraction))
+        n_rows.append(int(shows[left].sum()))
+        value, truth = _thinned(replace(dataset, edges=aggregate(rows.at(left))), min_count, deployment)
+        values.append(value)
+        truths.append(truth)
+    return CeilingCurve(
+        action=action,
+        how=how,
+        kept=np.array(kept, dtype=float),
+        n_rows=np.array(n_rows, dtype=float),
+        values=np.array(values, dtype=float),
+        true_values=None if dataset.log.source is None else np.array(truths, dtype=float),
+        deployment=deployment if dataset.log.source else "",
+    )
+
+
+def _thinned(dataset: Dataset, min_count: int, deployment: str) -> tuple[float, float | None]:
+    """Ceiling and exact value of its policy on other counts; NaN where nothing is supported any more."""
+    if not (dataset.support_mask(min_count) & (dataset.value_counts > 0)).any():
+        return np.nan, np.nan
+    found = ceiling(dataset, min_count)
+    return found.value, true_value(dataset, found.policy, deployment)
