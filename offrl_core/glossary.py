@@ -116,6 +116,27 @@ TERMS: dict[str, Term] = {
         "An action is thinned out of the log at random and the ceiling is computed anew each time. Where the curve falls, the "
         "log begins to miss it.",
     ),
+    "shift": Term(
+        "A policy goes where the log has been only as long as it does what the log does. Visits are per episode; those of the "
+        "policy are exact in worlds, and elsewhere weighted from logged episodes, or refused.",
+        "d^π(s,a) against d^D(s,a)",
+        "Levine et al. 2020, section 2.4",
+    ),
+    "total_variation": Term(
+        "Share of the episodes that would have to do something else at this step for the two sides to look alike. 0: the same; "
+        "100 %: nothing in common. Being over counts as something one does. A small log differs a little by chance alone.",
+        "½ Σ |p_t(s,a) − q_t(s,a)|",
+    ),
+    "flow": Term(
+        "Which action follows which, from the start on. Widths are shares of the episodes; orange and marked ✕: taken where the "
+        "log doesn't support it.",
+    ),
+    "compounding": Term(
+        "A copy of the policy that slips now and then: a slip may lead to states from which the next steps go wrong, too. The "
+        "loss is exact; the worst case grows with the square of the number of steps.",
+        "J(policy) − J(copy) ≤ ε T² · range of a reward",
+        "Ross & Bagnell 2010, theorem 2.1",
+    ),
     "coverage": Term("Which pairs of state and action a log supports. What it doesn't cover, it can't teach."),
     "split": Term(
         "A policy that is judged on the episodes it learned from looks better than it is: it chose what happened to go well "

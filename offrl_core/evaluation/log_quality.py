@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse
 
 from ..arrays import FloatArray
 from ..dataset import Dataset
@@ -18,6 +17,7 @@ from ..mdp import discounted_sums, policy_chain, policy_values
 from ..policies import TabularPolicy, uniform_policy
 from .ceiling import SAME_VALUE, Ceiling, best_possible, ceiling, true_value
 from .exact import world_model
+from .occupancy import GONE, MAX_STEPS, visits_by_step
 from .ope.case import aligned
 from .ope.steps import logged_steps
 
@@ -188,7 +188,8 @@ def concentrability(dataset: Dataset, policy: TabularPolicy) -> Concentrability:
     the idea is that of Munos & Szepesvari (2008).
 
     Raises:
-        NotPossible: no episode of the log begins at its beginning, so nobody knows where the policy starts.
+        NotPossible: no episode of the log begins at its beginning, so nobody knows where the policy starts; or the policy goes
+            in circles for ever, without a discount.
     """
     if not dataset.start_counts.any():
         raise NotPossible("No episode of this log shows its first step, so nobody knows where a policy would start.")
@@ -206,13 +207,14 @@ def concentrability(dataset: Dataset, policy: TabularPolicy) -> Concentrability:
 def visits_on_counts(dataset: Dataset, table: FloatArray) -> FloatArray:
     """(S, A) expected discounted visits of a policy, given as (S, A) probabilities, in the process of the counts."""
     mdp = dataset.empirical_mdp(np.ones_like(dataset.valid_mask), 0.0)
-    starts = dataset.start_counts / dataset.start_counts.sum()
-    chain: scipy.sparse.csr_array = policy_chain(mdp, np.ascontiguousarray(table.T))
-    try:
-        by_state = discounted_sums(chain.T.tocsr(), starts, dataset.discount)
-    except ArithmeticError as error:
+    starts, probabilities = dataset.start_counts / dataset.start_counts.sum(), np.ascontiguousarray(table.T)
+    if dataset.discount < 1:
+        onward = policy_chain(mdp, probabilities).T.tocsr()
+        return discounted_sums(onward, starts, dataset.discount)[:, None] * table
+    taken = list(visits_by_step(mdp, starts, probabilities))
+    if len(taken) == MAX_STEPS and taken[-1].sum() > GONE:
         raise NotPossible(
             "At discount 1 this policy goes in circles on the counts of the log, so its visits have no bound. Choose a framing "
             "with a discount below 1."
-        ) from error
-    return by_state[:, None] * table
+        )
+    return np.asarray(np.add.reduce(taken).T)

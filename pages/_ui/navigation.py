@@ -30,6 +30,7 @@ def choose_page() -> st.Page:
             st.Page("pages/ceiling.py", title="Ceiling", icon=":material/vertical_align_top:", url_path="ceiling"),
             st.Page("pages/train.py", title="Train", icon=":material/model_training:", url_path="train"),
             st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q_values"),
+            st.Page("pages/shift.py", title="Shift", icon=":material/alt_route:", url_path="shift"),
             st.Page("pages/evaluate.py", title="Evaluate", icon=":material/balance:", url_path="evaluate"),
             st.Page("pages/query.py", title="Query", icon=":material/terminal:", url_path="query"),
         ],

@@ -79,6 +79,7 @@ FIELDS: dict[str, Field] = {
     "path_start": Field(""),
     "curve_action": Field(""),
     "curve_how": Field("episodes", _one_of("episodes", "transitions")),
+    "slip": Field(0.05, _number(0, 0.5)),
     "sql": Field(""),
     "gen_world": Field("calculator", _one_of(*WORLDS)),
     "gen_behavior": Field("logger"),

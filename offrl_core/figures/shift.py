@@ -1,0 +1,227 @@
+"""Where a policy goes against where the log has been: maps of visits, distance step by step, the flow of actions, slips."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import plotly.graph_objects as go
+
+from ..arrays import BoolArray, FloatArray
+from ..evaluation.shift import OVER, START, Compounding, FlowLink
+from .heatmaps import make_table_map
+from .theme import COUNT_SCALE, MUTED, SUPPORTED, TRUTH, UNSUPPORTED, house_layout, label
+
+GRID = "rgba(128,128,128,0.25)"
+MAX_STEPS_SHOWN = 60
+MAX_ACTIONS = 8  # of one step in a flow; the rest are put together
+OTHERS = "others"
+
+
+def make_visit_map(
+    states: Sequence[str],
+    actions: Sequence[str],
+    visits: FloatArray,
+    valid: BoolArray,
+    supported: BoolArray,
+    *,
+    title: str,
+    top: float,
+) -> go.Figure:
+    """Expected visits per episode; unsupported pairs hatched, invalid ones blank.
+
+    Args:
+        states: (S,) keys, top to bottom.
+        actions: (A,) names.
+        visits: (S, A) per episode.
+        valid: (S, A) pairs that may be chosen.
+        supported: (S, A) pairs in the support.
+        title: plain text.
+        top: top of the colour scale, so that two maps can share it.
+    """
+    texts = [
+        [
+            f"{label(state, 90)}<br>{label(action)}: {visits[s, a]:.3f} visits per episode"
+            + ("" if supported[s, a] else "<br>unsupported")
+            for a, action in enumerate(actions)
+        ]
+        for s, state in enumerate(states)
+    ]
+    shown = np.where(valid, visits, np.nan)
+    return make_table_map(
+        states,
+        actions,
+        np.where(shown > 0, shown, np.nan),  # no shade for what is never done
+        valid,
+        supported,
+        texts,
+        scale=COUNT_SCALE,
+        limits=(0.0, max(top, 1e-9)),
+        form="{:.2f}",
+        title=title,
+    )
+
+
+def make_distance(total_variation: FloatArray) -> go.Figure:
+    """Total variation at each step, as bars.
+
+    Args:
+        total_variation: (T,) between 0 and 1; at most 60 steps are drawn, and the axis says so.
+    """
+    shown = total_variation[:MAX_STEPS_SHOWN]
+    bars = {
+        "type": "bar",
+        "x": np.arange(1, len(shown) + 1, dtype=np.int16),
+        "y": 100 * shown,
+        "marker": {"color": SUPPORTED},
+        "hovertemplate": "step %{x}: %{y:.1f} % of the episodes<extra></extra>",
+    }
+    layout = house_layout(height=280)
+    cut = f" (first {MAX_STEPS_SHOWN} of {len(total_variation):,})" if len(shown) < len(total_variation) else ""
+    layout["xaxis"] |= {"title": f"step{cut}", **({"dtick": 1} if len(shown) <= 12 else {})}
+    layout["yaxis"] |= {"title": "apart (% of episodes)", "range": [0, 103], "gridcolor": GRID}
+    return go.Figure([bars], layout)
+
+
+class _Node(NamedTuple):
+    """One action at one step, by supported pairs or by others."""
+
+    step: int
+    action: str
+    supported: bool
+
+
+def make_flow(flow: Sequence[FlowLink]) -> go.Figure:
+    """Actions one after the other as a Sankey diagram, step by step from left to right.
+
+    Unsupported ones are orange and marked with a cross, links into them as well.
+
+    Args:
+        flow: of :class:`offrl_core.evaluation.shift.Visits`.
+    """
+    merged = _merged(flow)
+    nodes = sorted(
+        {node for pair in merged for node in pair}, key=lambda n: (n.step, not n.supported, n.action == OVER, n.action)
+    )
+    places = {node: i for i, node in enumerate(nodes)}
+    through = _through(merged)
+    x, y = _positions(nodes, through)
+    diagram = {
+        "type": "sankey",
+        "arrangement": "snap",
+        "node": {
+            "label": [_node_label(node) for node in nodes],
+            "color": [_node_colour(node) for node in nodes],
+            "x": x,
+            "y": y,
+            "pad": 14,
+            "thickness": 16,
+            "line": {"width": 0},
+            "customdata": [through[node] for node in nodes],
+            "hovertemplate": "%{label}: %{customdata:.1%} of the episodes<extra></extra>",
+        },
+        "link": {
+            "source": [places[source] for source, _ in merged],
+            "target": [places[target] for _, target in merged],
+            "value": list(merged.values()),
+            "color": [
+                "rgba(224,138,30,0.55)" if not target.supported else "rgba(58,141,196,0.35)" for _, target in merged
+            ],
+            "hovertemplate": "%{source.label} → %{target.label}: %{value:.1%} of the episodes<extra></extra>",
+        },
+        "textfont": {"size": 13},
+    }
+    layout = house_layout(height=380)
+    layout["margin"] = {"l": 8, "r": 8, "t": 16, "b": 16}
+    return go.Figure([diagram], layout)
+
+
+def _merged(flow: Sequence[FlowLink]) -> dict[tuple[_Node, _Node], float]:
+    """Links between nodes with their shares; of each step the most frequent actions by name, the rest together."""
+    shares: dict[tuple[int, str], float] = {}
+    for link in flow:
+        shares[link.step, link.target] = shares.get((link.step, link.target), 0.0) + link.share
+    named = set()
+    for step in {step for step, _ in shares}:
+        actions = sorted((a for s, a in shares if s == step), key=lambda a: (a != OVER, -shares[step, a]))
+        named |= {(step, action) for action in actions[: MAX_ACTIONS + 1]}
+    merged: dict[tuple[_Node, _Node], float] = {}
+    for link in flow:
+        source = link.source if link.source == START or (link.step - 1, link.source) in named else OTHERS
+        target = link.target if (link.step, link.target) in named else OTHERS
+        pair = (_Node(link.step, source, link.source_supported), _Node(link.step + 1, target, link.target_supported))
+        merged[pair] = merged.get(pair, 0.0) + link.share
+    return merged
+
+
+def _through(merged: dict[tuple[_Node, _Node], float]) -> dict[_Node, float]:
+    """Share of the episodes that pass each node."""
+    arrives: dict[_Node, float] = {}
+    leaves: dict[_Node, float] = {}
+    for (source, target), share in merged.items():
+        leaves[source] = leaves.get(source, 0.0) + share
+        arrives[target] = arrives.get(target, 0.0) + share
+    return {node: max(arrives.get(node, 0.0), leaves.get(node, 0.0)) for node in {*arrives, *leaves}}
+
+
+def _positions(nodes: Sequence[_Node], through: dict[_Node, float]) -> tuple[list[float], list[float]]:
+    """Columns by step, and in each column one below the other."""
+    last = max(node.step for node in nodes)
+    below: dict[int, float] = {}
+    x, y = [], []
+    for node in nodes:
+        top = below.get(node.step, 0.02)
+        height = 0.8 * through[node]
+        x.append(min(max(node.step / last, 0.001), 0.999))
+        y.append(min(top + height / 2, 0.999))
+        below[node.step] = top + height + 0.06
+    return x, y
+
+
+def _node_label(node: _Node) -> str:
+    return label(node.action, 18) + ("" if node.supported else " ✕")
+
+
+def _node_colour(node: _Node) -> str:
+    if node.action in (START, OVER):
+        return MUTED
+    return SUPPORTED if node.supported else UNSUPPORTED
+
+
+def make_compounding(found: Compounding) -> go.Figure:
+    """The exact loss by slips over the horizon, between no harm beyond the slip itself and the worst case.
+
+    Args:
+        found: of :func:`offrl_core.evaluation.shift.compounding_error`.
+    """
+    steps = np.arange(1, len(found.loss) + 1, dtype=np.int16)
+    lines = [
+        ("worst case: ε T² (Ross & Bagnell)", found.bound, UNSUPPORTED, "dot"),
+        ("if a slip spoiled only its own step: ε T", found.unconnected, MUTED, "dash"),
+        ("exact loss here", found.loss, TRUTH, "solid"),
+    ]
+    traces = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": steps,
+            "y": values,
+            "name": name,
+            "line": {"color": colour, "dash": dash, "width": 2.5},
+            "hovertemplate": "%{x} steps: %{y:.3f}<extra></extra>",
+        }
+        for name, values, colour, dash in lines
+    ]
+    layout = house_layout(height=320)
+    layout |= {"showlegend": True}
+    layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+    layout["xaxis"] |= {"title": "steps"}
+    # The worst case soon leaves everything else far below; what really happens must stay readable.
+    top = 1.3 * max(float(found.loss.max()), float(found.unconnected[-1]), 1e-3)
+    layout["yaxis"] |= {
+        "title": "reward lost",
+        "range": [min(1.2 * float(found.loss.min()), -0.04 * top), top],
+        "gridcolor": GRID,
+    }
+    return go.Figure(traces, layout)

@@ -1,0 +1,162 @@
+"""Where a policy goes and where the log has been: visits, distance step by step, the flow of actions, and what slips cost."""
+
+import numpy as np
+import streamlit as st
+
+import offrl_core as orl
+from offrl_core.dataset import Dataset
+from offrl_core.evaluation.shift import Compounding, Shift
+from offrl_core.figures.shift import make_compounding, make_distance, make_flow, make_visit_map
+from offrl_core.interfaces import TrainedModel
+from offrl_core.worlds import WORLDS
+from pages._ui import layout, navigation, parameters, state, work
+
+ROWS = 20
+
+
+def shifted(dataset: Dataset, model: TrainedModel, deployment: str, min_count: int) -> Shift:
+    """:func:`offrl_core.distribution_shift`, once."""
+    return _shifted(work.policy_key(dataset, model), deployment, min_count, dataset, model)
+
+
+@st.cache_resource(show_spinner="Following the policy…", max_entries=64, ttl="2h")
+def _shifted(key: tuple, deployment: str, min_count: int, _dataset: Dataset, _model: TrainedModel) -> Shift:
+    return orl.distribution_shift(_dataset, _model.policy, deployment, min_count)
+
+
+def slipped(dataset: Dataset, model: TrainedModel, slip: float, deployment: str) -> Compounding:
+    """:func:`offrl_core.compounding_error`, once."""
+    return _slipped(work.policy_key(dataset, model), slip, deployment, dataset, model)
+
+
+@st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
+def _slipped(key: tuple, slip: float, deployment: str, _dataset: Dataset, _model: TrainedModel) -> Compounding:
+    return orl.compounding_error(_dataset, _model.policy, slip, deployment=deployment)
+
+
+def render_controls(now: work.Current) -> tuple[str, str]:
+    """Learner, support and deployment."""
+    learners = [name for name, spec in orl.ALGORITHMS.items() if spec.instant]
+    if state.get("shown") not in learners:
+        state.put("shown", "fqi")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.selectbox(
+            "Policy of",
+            learners,
+            format_func=lambda name: orl.ALGORITHMS[name].title,
+            **state.bound("shown"),
+            width=420,
+        )
+        layout.min_count_input()
+        if now.world:
+            spec = WORLDS[now.world]
+            state.put("deployment", work.deployment(now.world))
+            st.segmented_control(
+                f"Deployed where {spec.subject}…",
+                list(spec.deployments),
+                format_func=lambda name: spec.deployments[name].title,
+                **state.bound("deployment"),
+            )
+    return state.get("shown"), work.deployment(now.world)
+
+
+def render_maps(shift: Shift) -> None:
+    """Visits of the log and of the policy, side by side, largest differences on top."""
+    st.markdown("##### Visits per episode", help=layout.tip("shift"))
+    apart = np.abs(shift.policy.by_pair - shift.log.by_pair).sum(axis=1)
+    order = np.argsort(-apart, kind="stable")
+    shown = order[layout.pager("first", len(order), ROWS, "States")]
+    actions = np.flatnonzero(shift.valid[shown].any(axis=0))
+    cut = np.ix_(shown, actions)
+    top = max(float(shift.policy.by_pair.max()), float(shift.log.by_pair.max()))
+    st.caption(
+        "Largest differences first. Orange hatching: the log doesn't support the pair. Blank: never done, or not valid."
+    )
+    sides = {"The log": shift.log, "The policy": shift.policy}
+    for column, (title, side) in zip(st.columns(2), sides.items(), strict=True):
+        with column:
+            figure = layout.drawn(
+                make_visit_map,
+                [shift.states[s] for s in shown],
+                [shift.actions[a] for a in actions],
+                side.by_pair[cut],
+                shift.valid[cut],
+                shift.supported[cut],
+                title=title,
+                top=top,
+            )
+            layout.render_figure(figure, key=f"visits_{title}", alt=f"Visits per episode: {title}, {len(shown)} states")
+
+
+def render_steps(shift: Shift) -> None:
+    """How far apart at each step, and how much evidence the weighted side has."""
+    st.markdown("##### How far apart, step by step", help=layout.tip("total_variation"))
+    figure = layout.drawn(make_distance, shift.total_variation)
+    layout.render_figure(figure, key="distance", alt=shift.sentence)
+    if shift.effective_sample_size is not None:
+        least = float(shift.effective_sample_size.min())
+        st.caption(
+            f"The policy's side is weighted from logged episodes; at its thinnest step they are worth {least:,.0f} of its own."
+        )
+
+
+def render_flow(shift: Shift) -> None:
+    """Which action follows which, for the policy and for the log."""
+    st.markdown("##### The flow of actions", help=layout.tip("flow"))
+    of_log, of_policy = st.columns(2)
+    with of_log:
+        st.caption("The log")
+        layout.render_figure(layout.drawn(make_flow, shift.log.flow), key="flow_log", alt="Flow of actions in the log")
+    with of_policy:
+        st.caption("The policy. ✕: not supported by the log")
+        figure = layout.drawn(make_flow, shift.policy.flow)
+        layout.render_figure(figure, key="flow_policy", alt="Flow of actions of the policy")
+
+
+def render_slips(dataset: Dataset, model: TrainedModel, deployment: str) -> None:
+    """What a copy of the policy loses that slips now and then."""
+    st.markdown("##### What small slips add up to", help=layout.tip("compounding"))
+    if dataset.log.source is None:
+        st.caption(
+            "Nobody knows where a slip would lead, because no row shows it; the worlds on the page Data can be asked."
+        )
+        return
+    st.slider("Slips in each step with probability ε", 0.0, 0.5, step=0.01, **state.bound("slip"), width=420)
+    found = slipped(dataset, model, state.get("slip"), deployment)
+    layout.render_figure(layout.drawn(make_compounding, found), key="slips", alt=found.sentence)
+    st.caption(found.sentence)
+
+
+def render_page(now: work.Current) -> None:
+    """Controls, the sentence, maps, steps, flow, slips."""
+    dataset = now.dataset
+    algorithm, deployment = render_controls(now)
+    if not now.world:
+        layout.truth_unknown(now)
+    try:
+        model = work.trained(dataset, algorithm, state.get("seed"), **parameters.parameters_of(algorithm))
+        shift = shifted(dataset, model, deployment, state.get("min_count"))
+    except orl.OffRLError as error:
+        layout.error(error)
+        return
+    st.markdown(f"**{layout.plain(shift.sentence, 400)}**")
+    if shift.left_out >= 5e-4:
+        st.caption(
+            f":material/warning: {shift.left_out:.0%} of the policy's episodes go on after {len(shift.policy.going)} steps; what "
+            "they do then is left out."
+        )
+    render_maps(shift)
+    left, right = st.columns(2, gap="large")
+    with left:
+        render_steps(shift)
+    with right:
+        render_slips(dataset, model, deployment)
+    render_flow(shift)
+
+
+navigation.require_app()
+st.title("Shift")
+st.markdown("**Where a policy goes, and where the log has been.** What it was taught by ends where the two part.")
+now = work.current()
+if now.dataset is not None:
+    render_page(now)
