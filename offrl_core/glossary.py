@@ -107,8 +107,8 @@ TERMS: dict[str, Term] = {
         "#{s: n(s, best) < k} / #{s}",
     ),
     "concentrability": Term(
-        "How many times as often the best policy inside the log visits a pair as the log does, at worst. Large: much is learned "
-        "from few rows.",
+        "How many times as often a policy visits a pair as the log does, at worst. Large: much hangs on few rows. Infinite: the "
+        "policy does what the log never shows.",
         "max d^π(s,a) / d^D(s,a)",
         "Rashidinejad et al. 2021, definition 1",
     ),

@@ -112,7 +112,8 @@ def render_curve(dataset: Dataset, deployment: str) -> None:
     rows = dataset.visitation_counts.sum(axis=0)
     names = [name for name, n in zip(dataset.actions, rows, strict=True) if n]
     if state.get("curve_action") not in names:
-        state.put("curve_action", "mul" if "mul" in names else names[-1])
+        rarest = min(names, key=lambda name: rows[dataset.actions.index(name)])
+        state.put("curve_action", "mul" if "mul" in names else rarest)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("Action", names, **state.bound("curve_action"), width=260)
         st.segmented_control("Take out", list(HOWS), format_func=HOWS.get, **state.bound("curve_how"))

@@ -5,33 +5,14 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.evaluation.shift import Compounding, Shift
+from offrl_core.evaluation.log_quality import concentrability
+from offrl_core.evaluation.shift import Shift, Visits, logged_visits
 from offrl_core.figures.shift import make_compounding, make_distance, make_flow, make_visit_map
 from offrl_core.interfaces import TrainedModel
 from offrl_core.worlds import WORLDS
-from pages._ui import layout, navigation, parameters, state, work
+from pages._ui import following, layout, navigation, parameters, state, work
 
 ROWS = 20
-
-
-def shifted(dataset: Dataset, model: TrainedModel, deployment: str, min_count: int) -> Shift:
-    """:func:`offrl_core.distribution_shift`, once."""
-    return _shifted(work.policy_key(dataset, model), deployment, min_count, dataset, model)
-
-
-@st.cache_resource(show_spinner="Following the policy…", max_entries=64, ttl="2h")
-def _shifted(key: tuple, deployment: str, min_count: int, _dataset: Dataset, _model: TrainedModel) -> Shift:
-    return orl.distribution_shift(_dataset, _model.policy, deployment, min_count)
-
-
-def slipped(dataset: Dataset, model: TrainedModel, slip: float, deployment: str) -> Compounding:
-    """:func:`offrl_core.compounding_error`, once."""
-    return _slipped(work.policy_key(dataset, model), slip, deployment, dataset, model)
-
-
-@st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
-def _slipped(key: tuple, slip: float, deployment: str, _dataset: Dataset, _model: TrainedModel) -> Compounding:
-    return orl.compounding_error(_dataset, _model.policy, slip, deployment=deployment)
 
 
 def render_controls(now: work.Current) -> tuple[str, str]:
@@ -100,17 +81,34 @@ def render_steps(shift: Shift) -> None:
         )
 
 
-def render_flow(shift: Shift) -> None:
-    """Which action follows which, for the policy and for the log."""
+def render_flow(sides: dict[str, Visits]) -> None:
+    """Which action follows which, for the log and, where it is known, for the policy."""
     st.markdown("##### The flow of actions", help=layout.tip("flow"))
-    of_log, of_policy = st.columns(2)
-    with of_log:
-        st.caption("The log")
-        layout.render_figure(layout.drawn(make_flow, shift.log.flow), key="flow_log", alt="Flow of actions in the log")
-    with of_policy:
-        st.caption("The policy. ✕: not supported by the log")
-        figure = layout.drawn(make_flow, shift.policy.flow)
-        layout.render_figure(figure, key="flow_policy", alt="Flow of actions of the policy")
+    for column, (title, side) in zip(st.columns(2), sides.items(), strict=False):
+        with column:
+            st.caption(f"{title}. ✕: not supported by the log")
+            figure = layout.drawn(make_flow, side.flow)
+            layout.render_figure(figure, key=f"flow_{title}", alt=f"Flow of actions: {title}")
+
+
+def render_refused(dataset: Dataset, why: orl.OffRLError) -> None:
+    """Why the policy's side can't be told; the log's own flow all the same."""
+    layout.warning(why)
+    try:
+        own = logged_visits(dataset, dataset.support_mask(state.get("min_count")))
+    except orl.OffRLError:
+        return
+    render_flow({"The log": own})
+
+
+def render_worst_pair(dataset: Dataset, model: TrainedModel) -> None:
+    """How few rows the policy hangs on, at worst."""
+    try:
+        worst = concentrability(dataset, model.policy)
+    except orl.OffRLError as error:
+        st.caption(layout.plain(str(error), 400))
+        return
+    st.caption(layout.plain(worst.sentence, 400), help=layout.tip("concentrability"))
 
 
 def render_slips(dataset: Dataset, model: TrainedModel, deployment: str) -> None:
@@ -122,7 +120,7 @@ def render_slips(dataset: Dataset, model: TrainedModel, deployment: str) -> None
         )
         return
     st.slider("Slips in each step with probability ε", 0.0, 0.5, step=0.01, **state.bound("slip"), width=420)
-    found = slipped(dataset, model, state.get("slip"), deployment)
+    found = following.slipped(dataset, model, state.get("slip"), deployment)
     layout.render_figure(layout.drawn(make_compounding, found), key="slips", alt=found.sentence)
     st.caption(found.sentence)
 
@@ -135,11 +133,16 @@ def render_page(now: work.Current) -> None:
         layout.truth_unknown(now)
     try:
         model = work.trained(dataset, algorithm, state.get("seed"), **parameters.parameters_of(algorithm))
-        shift = shifted(dataset, model, deployment, state.get("min_count"))
     except orl.OffRLError as error:
         layout.error(error)
         return
+    try:
+        shift = following.shifted(dataset, model, deployment, state.get("min_count"))
+    except orl.OffRLError as error:
+        render_refused(dataset, error)
+        return
     st.markdown(f"**{layout.plain(shift.sentence, 400)}**")
+    render_worst_pair(dataset, model)
     if shift.left_out >= 5e-4:
         st.caption(
             f":material/warning: {shift.left_out:.0%} of the policy's episodes go on after {len(shift.policy.going)} steps; what "
@@ -151,12 +154,14 @@ def render_page(now: work.Current) -> None:
         render_steps(shift)
     with right:
         render_slips(dataset, model, deployment)
-    render_flow(shift)
+    render_flow({"The log": shift.log, "The policy": shift.policy})
 
 
 navigation.require_app()
 st.title("Shift")
-st.markdown("**Where a policy goes, and where the log has been.** What it was taught by ends where the two part.")
+st.markdown(
+    "**Where a policy goes, and where the log has been.** What it learned is backed only as far as the two go together."
+)
 now = work.current()
 if now.dataset is not None:
     render_page(now)

@@ -225,17 +225,17 @@ def leaving_steps(dataset: Dataset, model: TrainedModel, deployment: str = "work
         deployment: of the world, where one stands behind the log.
         min_count: rows from which on a pair counts as supported.
     """
-    supported = dataset.support_mask(min_count)
+    supported = dataset.support_mask(min_count) & (dataset.value_counts > 0)
     source = dataset.log.source
     if source is None:
         mdp = dataset.empirical_mdp(np.ones_like(supported), 0.0)
         starts = dataset.start_counts / max(int(dataset.start_counts.sum()), 1)
-        outside = np.ascontiguousarray(~(supported & (dataset.value_counts > 0)).T)
+        outside = np.ascontiguousarray(~supported.T)
         probabilities = np.ascontiguousarray(model.policy.probabilities.T)
         return Leaving(steps=first_steps(mdp, starts, probabilities, outside), exact=False)
     world = world_model(source.world, deployment)
-    outside = world.on_states(supported, dataset.states, dataset.actions, missing=False)
-    steps = first_steps(world.mdp, world.starts, world.probabilities(model.policy), ~outside)
+    inside = world.on_states(supported, dataset.states, dataset.actions, missing=False)
+    steps = first_steps(world.mdp, world.starts, world.probabilities(model.policy), ~inside)
     return Leaving(steps=steps, exact=True)
 
 

@@ -43,7 +43,13 @@ def make_ledger_bars(rows: Mapping[str, Mapping[str, float]]) -> go.Figure:
                 "marker": {
                     "color": colour,
                     "line": {"color": colour, "width": 1},
-                    "pattern": {"shape": shape, "fgcolor": HATCH if colour == UNSUPPORTED else "#ffffff", "size": 8},
+                    "pattern": {
+                        "shape": shape,
+                        "fgcolor": HATCH if colour == UNSUPPORTED else "#ffffff",
+                        "size": 8,
+                        "solidity": 0.2,
+                        "fillmode": "overlay",  # else the page shines through, dark or light
+                    },
                 },
                 "hovertemplate": f"{label(PARTS[name])} %{{x:+.4f}}<extra></extra>",
             }

@@ -11,12 +11,13 @@ import plotly.graph_objects as go
 from ..arrays import BoolArray, FloatArray
 from ..evaluation.shift import OVER, START, Compounding, FlowLink
 from .heatmaps import make_table_map
-from .theme import COUNT_SCALE, MUTED, SUPPORTED, TRUTH, UNSUPPORTED, house_layout, label
+from .theme import ACCENT, COUNT_SCALE, MUTED, SUPPORTED, TRUTH, UNSUPPORTED, house_layout, label
 
 GRID = "rgba(128,128,128,0.25)"
 MAX_STEPS_SHOWN = 60
-MAX_ACTIONS = 8  # of one step in a flow; the rest are put together
+MAX_ACTIONS = 4  # of one step in a flow, supported and not; the rest are put together
 OTHERS = "others"
+FLOW_HEIGHT, FLOW_MARGIN, NODE_GAP = 380, 16, 14  # pixels
 
 
 def make_visit_map(
@@ -110,12 +111,13 @@ def make_flow(flow: Sequence[FlowLink]) -> go.Figure:
     diagram = {
         "type": "sankey",
         "arrangement": "snap",
+        "domain": {"y": [0.03, 0.97]},
         "node": {
             "label": [_node_label(node) for node in nodes],
             "color": [_node_colour(node) for node in nodes],
             "x": x,
             "y": y,
-            "pad": 14,
+            "pad": NODE_GAP,
             "thickness": 16,
             "line": {"width": 0},
             "customdata": [through[node] for node in nodes],
@@ -130,28 +132,31 @@ def make_flow(flow: Sequence[FlowLink]) -> go.Figure:
             ],
             "hovertemplate": "%{source.label} → %{target.label}: %{value:.1%} of the episodes<extra></extra>",
         },
-        "textfont": {"size": 13},
+        # White with a dark rim is read on the blue of either theme.
+        "textfont": {"size": 13, "color": "#ffffff", "shadow": "0 0 3px #17212B, 0 0 3px #17212B, 0 0 2px #17212B"},
     }
-    layout = house_layout(height=380)
-    layout["margin"] = {"l": 8, "r": 8, "t": 16, "b": 16}
+    layout = house_layout(height=FLOW_HEIGHT)
+    layout["margin"] = {"l": 8, "r": 8, "t": FLOW_MARGIN, "b": FLOW_MARGIN}
     return go.Figure([diagram], layout)
 
 
 def _merged(flow: Sequence[FlowLink]) -> dict[tuple[_Node, _Node], float]:
-    """Links between nodes with their shares; of each step the most frequent actions by name, the rest together."""
-    shares: dict[tuple[int, str], float] = {}
+    """Links between nodes with their shares; of each step the most frequent by name, the rest together."""
+    shares: dict[_Node, float] = {}
     for link in flow:
-        shares[link.step, link.target] = shares.get((link.step, link.target), 0.0) + link.share
-    named = set()
-    for step in {step for step, _ in shares}:
-        actions = sorted((a for s, a in shares if s == step), key=lambda a: (a != OVER, -shares[step, a]))
-        named |= {(step, action) for action in actions[: MAX_ACTIONS + 1]}
+        target = _Node(link.step + 1, link.target, link.target_supported)
+        shares[target] = shares.get(target, 0.0) + link.share
+    named = {_Node(0, START, True)}
+    for step, supported in {(node.step, node.supported) for node in shares}:
+        here = [node for node in shares if (node.step, node.supported) == (step, supported)]
+        named |= {node for node in here if node.action == OVER}
+        named |= set(sorted((n for n in here if n.action != OVER), key=lambda n: -shares[n])[:MAX_ACTIONS])
     merged: dict[tuple[_Node, _Node], float] = {}
     for link in flow:
-        source = link.source if link.source == START or (link.step - 1, link.source) in named else OTHERS
-        target = link.target if (link.step, link.target) in named else OTHERS
-        pair = (_Node(link.step, source, link.source_supported), _Node(link.step + 1, target, link.target_supported))
-        merged[pair] = merged.get(pair, 0.0) + link.share
+        source = _Node(link.step, link.source, link.source_supported)
+        target = _Node(link.step + 1, link.target, link.target_supported)
+        pair = tuple(node if node in named else node._replace(action=OTHERS) for node in (source, target))
+        merged[pair[0], pair[1]] = merged.get((pair[0], pair[1]), 0.0) + link.share
     return merged
 
 
@@ -166,17 +171,21 @@ def _through(merged: dict[tuple[_Node, _Node], float]) -> dict[_Node, float]:
 
 
 def _positions(nodes: Sequence[_Node], through: dict[_Node, float]) -> tuple[list[float], list[float]]:
-    """Columns by step, and in each column one below the other."""
+    """Centres of the nodes: columns by step, and in each column one below the other, as high as Plotly draws them."""
     last = max(node.step for node in nodes)
-    below: dict[int, float] = {}
-    x, y = [], []
-    for node in nodes:
-        top = below.get(node.step, 0.02)
-        height = 0.8 * through[node]
-        x.append(min(max(node.step / last, 0.001), 0.999))
-        y.append(min(top + height / 2, 0.999))
-        below[node.step] = top + height + 0.06
-    return x, y
+    columns = [[node for node in nodes if node.step == step] for step in range(last + 1)]
+    gap = NODE_GAP / (0.94 * FLOW_HEIGHT - 2 * FLOW_MARGIN)
+    scale = min((1 - gap * (len(column) - 1)) / max(sum(through[n] for n in column), 1e-9) for column in columns)
+    places: dict[_Node, float] = {}
+    for column in columns:
+        top = 0.0
+        for node in column:
+            places[node] = top + scale * through[node] / 2
+            top += scale * through[node] + gap
+    # Plotly takes 0 for "not given".
+    return [min(max(node.step / last, 0.001), 0.999) for node in nodes], [
+        min(max(places[node], 0.001), 0.999) for node in nodes
+    ]
 
 
 def _node_label(node: _Node) -> str:
@@ -197,7 +206,7 @@ def make_compounding(found: Compounding) -> go.Figure:
     """
     steps = np.arange(1, len(found.loss) + 1, dtype=np.int16)
     lines = [
-        ("worst case: ε T² (Ross & Bagnell)", found.bound, UNSUPPORTED, "dot"),
+        ("worst case: ε T² (Ross & Bagnell)", found.bound, ACCENT, "dot"),
         ("if a slip spoiled only its own step: ε T", found.unconnected, MUTED, "dash"),
         ("exact loss here", found.loss, TRUTH, "solid"),
     ]
@@ -216,7 +225,7 @@ def make_compounding(found: Compounding) -> go.Figure:
     layout = house_layout(height=320)
     layout |= {"showlegend": True}
     layout["legend"] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
-    layout["xaxis"] |= {"title": "steps"}
+    layout["xaxis"] |= {"title": "steps", **({"dtick": 1} if len(steps) <= 12 else {})}
     # The worst case soon leaves everything else far below; what really happens must stay readable.
     top = 1.3 * max(float(found.loss.max()), float(found.unconnected[-1]), 1e-3)
     layout["yaxis"] |= {

@@ -10,12 +10,16 @@ from offrl_core.evaluation.asked_return import AskedReturns
 from offrl_core.figures.asked_return import make_asked_returns
 from offrl_core.evaluation.ceiling import BestPath, CeilingCurve, PathStep
 from offrl_core.evaluation.ledger import PARTS
+from offrl_core.evaluation.shift import Compounding, FlowLink
 from offrl_core.figures.ceiling import make_ceiling_curve, make_path, make_value_scale
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.figures.heatmaps import make_band_map, make_q_maps, make_support_map
 from offrl_core.figures.ledger import make_ledger_bars, make_ledger_map
 from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.figures.query import make_bars
+from offrl_core.figures.shift import make_compounding, make_distance, make_flow, make_visit_map
+from offrl_core.figures.theme import SUPPORTED as BLUE
+from offrl_core.figures.theme import UNSUPPORTED as ORANGE
 from offrl_core.figures.theme import label
 
 STATES, ACTIONS = ("a", "b"), ("go", "stop", "wait")
@@ -254,3 +258,57 @@ def test_a_curve_shows_gaps_where_nothing_is_left_and_no_rounding():
     low, high = figure.layout.yaxis.range
     assert high - low > 0.01
     assert len(make_ceiling_curve(CeilingCurve(**parts, true_values=values, deployment="works")).data) == 2
+
+
+FLOW = (
+    FlowLink(0, "start", True, "a<b>", True, 0.75),
+    FlowLink(0, "start", True, "mul", False, 0.25),
+    FlowLink(1, "a<b>", True, "over", True, 0.75),
+    FlowLink(1, "mul", False, "over", True, 0.25),
+)
+
+
+def test_a_flow_marks_what_is_unsupported_by_colour_and_cross():
+    (diagram,) = make_flow(FLOW).data
+    nodes = dict(zip(diagram.node.label, diagram.node.color, strict=True))
+    assert nodes["mul ✕"] == ORANGE
+    assert nodes["a&lt;b&gt;"] == BLUE
+    labels = [diagram.node.label[i] for i in diagram.link.target]
+    orange = [name for name, colour in zip(labels, diagram.link.color, strict=True) if colour.startswith("rgba(224")]
+    assert orange == ["mul ✕"]
+    assert sum(diagram.link.value) == pytest.approx(2.0)
+    assert all(0 < place < 1 for place in (*diagram.node.x, *diagram.node.y))
+
+
+def test_a_flow_of_many_actions_puts_the_rare_ones_together():
+    many = [FlowLink(0, "start", True, f"tool {i}", True, 1 / (i + 1)) for i in range(50)]
+    (diagram,) = make_flow(many).data
+    assert len(diagram.node.label) == 1 + 4 + 1
+    assert "others" in diagram.node.label
+    assert sum(diagram.link.value) == pytest.approx(sum(1 / (i + 1) for i in range(50)))
+
+
+def test_visits_have_no_shade_where_nobody_goes():
+    visits = np.array([[0.5, 0.0, 0.2], [0.0, 1.0, 0.3]])
+    figure = make_visit_map(STATES, ACTIONS, visits, VALID, SUPPORTED, title="The log", top=1.0)
+    assert np.isnan(figure.data[0].z[0, 1])
+    (cells,) = trace(figure, "cells")
+    assert "0.500 visits per episode" in cells.text[0]
+    assert "unsupported" in cells.text[1]
+
+
+def test_long_distances_are_cut_and_say_so():
+    assert "first 60 of 100" in make_distance(np.zeros(100)).layout.xaxis.title.text
+    assert make_distance(np.array([0.5])).layout.xaxis.title.text == "step"
+
+
+def test_the_exact_loss_stays_readable_below_the_worst_case():
+    steps = np.arange(1, 31)
+    found = Compounding(slip=0.1, loss=0.01 * steps, bound=0.1 * steps**2.0, unconnected=0.1 * steps, span=1.0)
+    figure = make_compounding(found)
+    assert [line.name.split(":")[0] for line in figure.data] == [
+        "worst case",
+        "if a slip spoiled only its own step",
+        "exact loss here",
+    ]
+    assert figure.layout.yaxis.range[1] < found.bound[-1] / 10

@@ -1,9 +1,6 @@
 """The page Ceiling: values, forecast and score, path, measures and curve, in every world and for files nobody knows."""
 
-import pytest
-
-from offrl_core.worlds import WORLDS
-from tests.pages.conftest import open_page, texts
+from tests.pages.conftest import open_page, shown, texts
 from tests.pages.test_pages import ODD_LOGS, upload
 from tests.traces import AIRLINE, shared_trace
 
@@ -35,13 +32,6 @@ def test_the_curve_follows_the_chosen_action(app):
     assert app.session_state["curve_action"] == "add"
 
 
-@pytest.mark.parametrize("world", [name for name, spec in WORLDS.items() if not spec.missing and name != "calculator"])
-def test_it_draws_for_every_world(app, world):
-    open_page(app, "ceiling", data="generated", gen_world=world, gen_episodes="200", min_count="2")
-    assert not app.error
-    assert "nan" not in texts(app).lower()
-
-
 def test_an_imported_log_has_a_ceiling_and_no_truth(app):
     upload(app, "airline.json", shared_trace(AIRLINE).read_bytes())
     app.switch_page("pages/ceiling.py").run()
@@ -53,14 +43,11 @@ def test_an_imported_log_has_a_ceiling_and_no_truth(app):
     assert not app.exception, app.exception
 
 
-@pytest.mark.parametrize("name", ODD_LOGS)
-def test_odd_logs_get_a_ceiling_or_a_sentence(app, name):
-    upload(app, "odd.jsonl", ODD_LOGS[name])
+def test_unknown_rewards_have_no_ceiling_and_say_so(app):
+    upload(app, "odd.jsonl", ODD_LOGS["no rewards at all"])
     app.switch_page("pages/ceiling.py").run()
     assert not app.exception, app.exception
-    assert bool(app.error) == (name == "no rewards at all")
-    if app.error:
-        assert "no step of this log has a known reward" in app.error[0].value.replace("\\", "")
+    assert "no step of this log has a known reward" in shown(app.error[0].value)
 
 
 def test_a_bound_that_nothing_meets_is_said(app):

@@ -8,7 +8,7 @@ from offrl_core.worlds import WORLDS
 from tests.pages.conftest import open_page, shown, texts
 from tests.traces import AIRLINE, shared_trace
 
-PAGES = ["overview", "data", "framing", "coverage", "train", "q_values", "query"]
+PAGES = ["overview", "data", "framing", "coverage", "ceiling", "train", "q_values", "shift", "query"]
 WIDGETS = "w:"
 
 
