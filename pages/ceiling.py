@@ -91,7 +91,7 @@ def render_measures(dataset: Dataset, found: Ceiling) -> None:
         "Quality of its episodes": (_percent(quality.trajectory_quality), "trajectory_quality"),
         "Pairs covered": (_percent(quality.state_action_coverage), "state_action_coverage"),
         "Variety of its choices": (_percent(quality.behavior_entropy), "behavior_entropy"),
-        "Backups to look ahead": ("over 50" if quality.lookahead is None else str(quality.lookahead), "lookahead"),
+        "Backups to look ahead": ("over 20" if quality.lookahead is None else str(quality.lookahead), "lookahead"),
         f"Best action seen < {quality.few} times": (_percent(quality.thin_states), "thin_choices"),
         "Most over-used pair": (most, "concentrability"),
     }
@@ -139,7 +139,7 @@ def render_page(now: work.Current) -> None:
     if not now.world:
         layout.truth_unknown(now)
     try:
-        found = before.found_ceiling(dataset, state.get("min_count"))
+        found = orl.ceiling(dataset, state.get("min_count"))
     except orl.OffRLError as error:
         layout.error(error)
         return

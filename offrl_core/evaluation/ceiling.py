@@ -18,21 +18,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import scipy.sparse
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..dataset import Dataset
 from ..edges import CUT, GOES_ON, Edges, aggregate
 from ..errors import InvalidConfig, NotPossible, UnknownName
-from ..mdp import TabularMDP, policy_values, value_iteration
+from ..mdp import TabularMDP, discounted_sums, policy_values, value_iteration
 from ..policies import TabularPolicy
 from .exact import evaluate, world_model
-from .occupancy import first_steps
+from .occupancy import event_probability
 from .ope.steps import LoggedSteps, logged_steps
 
-SAME_VALUE = 1e-9  # of two actions: the one with more rows is taken
-SWEEPS, ROUNDS = 500, 50
+SAME_VALUE = 1e-9  # of two policies
+TIE = 1e-11  # of two actions: the one with more rows is taken
+SWEEPS, ROUNDS = 20, 200  # policy iteration mostly needs a dozen rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,8 +75,11 @@ class Ceiling:
         return float(self.starts @ policy_values(self.process, np.ascontiguousarray(inside.T), discount))
 
 
+_KNOWN: WeakKeyDictionary[Dataset, dict[int, Ceiling]] = WeakKeyDictionary()
+
+
 def ceiling(dataset: Dataset, min_count: int = 1) -> Ceiling:
-    """The best policy inside the support, and what it is worth there; see the module's docstring.
+    """The best policy inside the support, and what it is worth there, made once; see the module's docstring.
 
     Args:
         dataset: any framed log with rewards.
@@ -83,6 +89,13 @@ def ceiling(dataset: Dataset, min_count: int = 1) -> Ceiling:
         NotPossible: no reward is known, no episode shows its beginning, no pair is supported, or values have no bound
             (discount 1, and a loop that pays).
     """
+    known = _KNOWN.setdefault(dataset, {})
+    if min_count not in known:  # two visitors at once may both make it, to the same result
+        known[min_count] = _find(dataset, min_count)
+    return known[min_count]
+
+
+def _find(dataset: Dataset, min_count: int) -> Ceiling:
     if not dataset.has_rewards:
         raise NotPossible(
             "A ceiling is a value, and no step of this log has a known reward. Join rewards to it on the page Rewards."
@@ -98,7 +111,7 @@ def ceiling(dataset: Dataset, min_count: int = 1) -> Ceiling:
     inside = replace(dataset, edges=_edges_of(dataset.edges, supported))
     process = inside.empirical_mdp(supported, 0.0)
     try:
-        v_values, best = _optimum(process, supported, dataset)
+        v_values, best = optimum(process, supported, dataset.visitation_counts, dataset.discount)
     except ArithmeticError as error:
         raise NotPossible(f"The ceiling has no bound: {error}. Choose a framing with a discount below 1.") from error
     helpless = np.asarray(~supported.any(axis=1))
@@ -114,7 +127,7 @@ def ceiling(dataset: Dataset, min_count: int = 1) -> Ceiling:
         supported=supported,
         min_count=min_count,
         starts=starts,
-        silent=first_steps(process, starts, np.ascontiguousarray(acts.T), anywhere).ever,
+        silent=event_probability(process, starts, np.ascontiguousarray(acts.T), anywhere),
         process=process,
     )
 
@@ -124,32 +137,59 @@ def _edges_of(edges: Edges, pairs: BoolArray) -> Edges:
     return Edges._make(column[kept] for column in edges)
 
 
-def _optimum(process: TabularMDP, supported: BoolArray, dataset: Dataset) -> tuple[FloatArray, FloatArray]:
-    """(S,) best values and (S, A) best policy, by sweeps and then by policy iteration, which ends in the exact optimum."""
-    discount, counts = dataset.discount, np.where(supported, dataset.visitation_counts, -1)
+def optimum(
+    process: TabularMDP, allowed: BoolArray, counts: IntArray, discount: float
+) -> tuple[FloatArray, FloatArray]:
+    """Best values and best policy, by some sweeps and then by policy iteration, which ends in the exact optimum.
+
+    Args:
+        process: each state needs a pair that may be chosen.
+        allowed: (S, A) pairs that the policy may take; a state without any has a policy of zeros.
+        counts: (S, A) of equally good actions the one with the larger count is taken.
+        discount: γ.
+
+    Returns:
+        (S,) values and (S, A) one-hot policy.
+
+    Raises:
+        ArithmeticError: discount 1, and a policy on the way goes round for ever in a loop that pays.
+    """
     v_values = np.zeros(process.n_states)
     for q_values, _ in value_iteration(process, discount, start=v_values, max_sweeps=SWEEPS):
         v_values = q_values.max(axis=0)
     for _ in range(ROUNDS):
-        best = _most_seen_of_best(process.backup(v_values, discount).T, supported, counts)
-        exact = policy_values(process, np.ascontiguousarray(best.T), discount)
-        settled = float(np.abs(exact - v_values).max(initial=0.0)) <= SAME_VALUE * max(
-            1.0, np.abs(exact).max(initial=0)
-        )
+        choice = _most_seen_of_best(process.backup(v_values, discount).T, allowed, counts)
+        exact = values_of_choice(process, choice, discount)
+        change = float(np.abs(exact - v_values).max(initial=0.0))
         v_values = exact
-        if settled:
+        if change <= TIE * max(1.0, float(np.abs(exact).max(initial=0.0))):
             break
+    best = np.zeros(allowed.shape)
+    best[choice >= 0, choice[choice >= 0]] = 1.0
     return v_values, best
 
 
-def _most_seen_of_best(q_values: FloatArray, supported: BoolArray, counts: IntArray) -> FloatArray:
-    """(S, A) one-hot rows; rows of states without a supported pair are 0."""
-    masked = np.where(supported, q_values, -np.inf)
+def values_of_choice(process: TabularMDP, choice: IntArray, discount: float) -> FloatArray:
+    """(S,) exact values of taking one action in each state; only the rows that are chosen are touched.
+
+    Args:
+        process: the process.
+        choice: (S,) action of each state, -1 where the episode ends there and earns nothing.
+        discount: γ.
+    """
+    states, acts, taken = np.arange(len(choice)), np.maximum(choice, 0), choice >= 0
+    chain = process.successors.matrix[acts * len(choice) + states]
+    if not taken.all():
+        chain = scipy.sparse.diags_array(taken.astype(np.float64)).tocsr() @ chain
+    return discounted_sums(chain, np.where(taken, process.rewards[acts, states], 0.0), discount)
+
+
+def _most_seen_of_best(q_values: FloatArray, allowed: BoolArray, counts: IntArray) -> IntArray:
+    """(S,) action of each state, -1 where none is allowed."""
+    masked = np.where(allowed, q_values, -np.inf)
     top = masked.max(axis=1, keepdims=True)
-    near = supported & (masked >= top - SAME_VALUE * np.maximum(1.0, np.abs(top)))
-    best = np.zeros(q_values.shape)
-    best[np.arange(len(best)), np.where(near, counts, -1).argmax(axis=1)] = 1.0
-    return np.where(supported.any(axis=1, keepdims=True), best, 0.0)
+    near = allowed & (masked >= top - TIE * np.maximum(1.0, np.abs(top)))
+    return np.where(allowed.any(axis=1), np.where(near, counts, -1).argmax(axis=1), -1)
 
 
 def true_value(dataset: Dataset, policy: TabularPolicy, deployment: str = "works") -> float | None:

@@ -17,11 +17,10 @@ import numpy as np
 from ..arrays import FloatArray
 from ..dataset import Dataset
 from ..errors import NotPossible
-from ..mdp import TabularMDP, value_iteration
 from ..policies import greedy_probabilities
-from .ceiling import BestPath, Ceiling, best_path, ceiling, rows_text
-from .log_quality import FEW_ROWS, LogQuality, episode_values, log_quality
-from .occupancy import first_steps
+from .ceiling import BestPath, Ceiling, best_path, ceiling, optimum, rows_text
+from .log_quality import FEW_ROWS, episode_values, thin_shares, trajectory_quality
+from .occupancy import event_probability
 
 Family = Literal["copying", "constrained", "unconstrained"]
 
@@ -92,7 +91,7 @@ def forecast(dataset: Dataset, min_count: int = 1, default_value: float = 0.0) -
             doubts=("If rewards are joined to the log, the forecast is made anew.",),
             close=0.0,
         )
-    found, quality = ceiling(dataset, min_count), log_quality(dataset)
+    found = ceiling(dataset, min_count)
     close = CLOSE * _range_of_returns(dataset, found)
     copied = found.worth(_majority(dataset), dataset.discount)
     leaves, where = leaves_when_free(dataset, found, default_value)
@@ -103,11 +102,11 @@ def forecast(dataset: Dataset, min_count: int = 1, default_value: float = 0.0) -
     return Forecast(
         best=(*best, "unconstrained") if stays else best,
         reasons=(
-            _on_copying(copied, found.value, copying_is_enough, quality),
+            _on_copying(copied, found.value, copying_is_enough, trajectory_quality(dataset)),
             _on_leaving(leaves, where, default_value),
             *([path.sentence] if path is not None and not copying_is_enough else []),
         ),
-        doubts=tuple(_doubts(found, quality, path, stays)),
+        doubts=tuple(_doubts(found, thin_shares(dataset, ceiling(dataset))[1], path, stays)),
         close=close,
     )
 
@@ -139,12 +138,14 @@ def leaves_when_free(dataset: Dataset, found: Ceiling, default_value: float) -> 
     Returns:
         Share of the episodes, and "action in state"; "" where none leaves.
     """
-    mdp = dataset.empirical_mdp(dataset.valid_mask, default_value)
-    q_values = _settled(mdp, dataset.discount)
-    free = greedy_probabilities(q_values.T, dataset.valid_mask, dataset.valid_mask)
+    mdp, valid = dataset.empirical_mdp(dataset.valid_mask, default_value), dataset.valid_mask
+    try:
+        _, free = optimum(mdp, valid, dataset.visitation_counts, dataset.discount)
+    except ArithmeticError as error:
+        raise NotPossible(f"Values have no bound here: {error}. Choose a framing with a discount below 1.") from error
     outside = ~found.supported & (free > 0)
     policy = np.ascontiguousarray(free.T)
-    share = first_steps(mdp, found.starts, policy, np.ascontiguousarray(~found.supported.T)).ever
+    share = event_probability(mdp, found.starts, policy, np.ascontiguousarray(~found.supported.T))
     if share < LEAVES:
         return share, ""
     visits = dataset.visitation_counts.sum(axis=1)
@@ -153,13 +154,8 @@ def leaves_when_free(dataset: Dataset, found: Ceiling, default_value: float) -> 
     return share, f"{dataset.actions[int(free[state].argmax())]} in {dataset.states[state]}"
 
 
-def _settled(mdp: TabularMDP, discount: float) -> FloatArray:
-    *_, (q_values, _) = value_iteration(mdp, discount, start=np.zeros(mdp.n_states))
-    return q_values
-
-
-def _on_copying(copied: float, best: float, enough: bool, quality: LogQuality) -> str:
-    tq = "" if quality.trajectory_quality is None else f" (trajectory quality {quality.trajectory_quality:.2f})"
+def _on_copying(copied: float, best: float, enough: bool, quality: float | None) -> str:
+    tq = "" if quality is None else f" (trajectory quality {quality:.2f})"
     if enough:
         return f"Copying what the log does most is worth {copied:+.3f} on its counts, staying inside it {best:+.3f} at best{tq}."
     return f"Staying inside the log could be worth {best:+.3f}, copying what it does most only {copied:+.3f} on its counts{tq}."
@@ -174,7 +170,7 @@ def _on_leaving(share: float, where: str, default_value: float) -> str:
     )
 
 
-def _doubts(found: Ceiling, quality: LogQuality, path: BestPath | None, stays: bool) -> list[str]:
+def _doubts(found: Ceiling, thin_visits: float, path: BestPath | None, stays: bool) -> list[str]:
     doubts = []
     if not stays:
         doubts.append("If what the log never shows is good once deployed, learners that leave the log win after all.")
@@ -188,9 +184,9 @@ def _doubts(found: Ceiling, quality: LogQuality, path: BestPath | None, stays: b
             f"In {found.silent:.0%} of its episodes the best policy comes to a state where the log supports nothing; "
             "from there on nothing is counted."
         )
-    if quality.thin_visits is not None and quality.thin_visits >= 0.2:
+    if thin_visits >= 0.2:
         doubts.append(
-            f"In states with {quality.thin_visits:.0%} of the steps the best action was seen fewer than {quality.few} times."
+            f"In states with {thin_visits:.0%} of the steps the best action was seen fewer than {FEW_ROWS} times."
         )
     return doubts
 

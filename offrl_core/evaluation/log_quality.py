@@ -15,14 +15,14 @@ from ..dataset import Dataset
 from ..errors import NotPossible
 from ..mdp import discounted_sums, policy_chain, policy_values
 from ..policies import TabularPolicy, uniform_policy
-from .ceiling import SAME_VALUE, Ceiling, best_possible, ceiling, true_value
+from .ceiling import SAME_VALUE, Ceiling, best_possible, ceiling, true_value, values_of_choice
 from .exact import world_model
 from .occupancy import GONE, MAX_STEPS, visits_by_step
 from .ope.case import aligned
 from .ope.steps import logged_steps
 
 FEW_ROWS = 10  # a best action seen less often is called thin
-MAX_LOOKAHEAD = 50
+MAX_LOOKAHEAD = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class LogQuality:
         behavior_entropy: how varied the log's choices are where there is a choice: 0 always the same action, 1 all valid ones
             equally often; mean over the steps. None where no state has a choice.
         lookahead: how many backups beyond the log's own values it takes until acting greedily is as good as the ceiling; 1: the
-            values of the log's own policy are enough. None where that takes more than 50 or no value is known.
+            values of the log's own policy are enough. None where that takes more than 20 or no value is known.
         thin_states, thin_visits: share of the states with a row, and of the steps, where the best logged action was seen fewer
             than ``few`` times; None where no value is known.
         few: as asked for.
@@ -72,9 +72,9 @@ def log_quality(dataset: Dataset, few: int = FEW_ROWS) -> LogQuality:
     found = None
     if dataset.has_rewards:
         found = ceiling(dataset)
-    thin_states, thin_visits = (None, None) if found is None else _thin(dataset, found, few)
+    thin_states, thin_visits = (None, None) if found is None else thin_shares(dataset, found, few)
     return LogQuality(
-        trajectory_quality=_trajectory_quality(dataset),
+        trajectory_quality=trajectory_quality(dataset),
         state_action_coverage=_coverage(dataset),
         behavior_entropy=behavior_entropy(dataset),
         lookahead=None if found is None else lookahead(dataset, found),
@@ -93,7 +93,8 @@ def episode_values(dataset: Dataset) -> tuple[FloatArray, FloatArray]:
     return returns[steps.included], steps.multiplicity[steps.included].astype(np.float64)
 
 
-def _trajectory_quality(dataset: Dataset) -> float | None:
+def trajectory_quality(dataset: Dataset) -> float | None:
+    """See :attr:`LogQuality.trajectory_quality`."""
     if not dataset.has_rewards:
         return None
     returns, n = episode_values(dataset)
@@ -138,10 +139,9 @@ def lookahead(dataset: Dataset, found: Ceiling) -> int | None:
     enough = found.value - SAME_VALUE * max(1.0, abs(found.value))
     for k in range(1, MAX_LOOKAHEAD + 1):
         q_values = np.where(found.supported, found.process.backup(v_values, dataset.discount).T, -np.inf)
-        greedy = np.zeros_like(own)
-        greedy[np.arange(len(greedy)), q_values.argmax(axis=1)] = 1.0
+        choice = np.where(found.supported.any(axis=1), q_values.argmax(axis=1), -1)
         try:
-            if found.worth(greedy, dataset.discount) >= enough:
+            if found.starts @ values_of_choice(found.process, choice, dataset.discount) >= enough:
                 return k
         except ArithmeticError:
             pass  # discount 1, and this policy goes in circles: not yet far-sighted enough
@@ -149,7 +149,8 @@ def lookahead(dataset: Dataset, found: Ceiling) -> int | None:
     return None
 
 
-def _thin(dataset: Dataset, found: Ceiling, few: int) -> tuple[float, float]:
+def thin_shares(dataset: Dataset, found: Ceiling, few: int = FEW_ROWS) -> tuple[float, float]:
+    """:attr:`LogQuality.thin_states` and ``thin_visits``; ``found`` is the ceiling of the same dataset."""
     rows = dataset.visitation_counts.sum(axis=1)
     judged = found.supported.any(axis=1)
     best = found.policy.probabilities.argmax(axis=1)

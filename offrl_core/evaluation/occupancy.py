@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse
 
 from ..arrays import BoolArray, FloatArray
-from ..mdp import TabularMDP
+from ..mdp import TabularMDP, discounted_sums, policy_chain
 
 MAX_STEPS = 2_000
 GONE = 1e-12  # share of the episodes still on their way that counts as none
@@ -72,10 +73,22 @@ def first_steps(
         event: (A, S) pairs.
         max_steps: of an episode that may never end.
     """
-    happens, goes_on = probabilities * event, probabilities * ~event
+    happens, onward = _until(mdp, probabilities, event)
     by_step: list[float] = []
-    onward, mass = mdp.successors.matrix.T.tocsr(), starts
+    mass = starts
     while mass.sum() > GONE and len(by_step) < max_steps:
-        by_step.append(float((happens * mass).sum()))
-        mass = onward @ (goes_on * mass).ravel()
+        by_step.append(float(happens @ mass))
+        mass = onward @ mass
     return FirstSteps(by_step=np.array(by_step), open=float(mass.sum()) if mass.sum() > GONE else 0.0)
+
+
+def event_probability(mdp: TabularMDP, starts: FloatArray, probabilities: FloatArray, event: BoolArray) -> float:
+    """Probability that an episode ever takes one of the pairs of an event, however long it takes; arguments as above."""
+    happens, onward = _until(mdp, probabilities, event)
+    return float(starts @ discounted_sums(onward.T.tocsr(), happens, 1.0))
+
+
+def _until(mdp: TabularMDP, probabilities: FloatArray, event: BoolArray) -> tuple[FloatArray, scipy.sparse.csr_array]:
+    """(S,) probability that the event happens at once, and (S, S), to and from, that it doesn't and where that leads."""
+    happens = (probabilities * event).sum(axis=0)
+    return happens, policy_chain(mdp, probabilities * ~event).T.tocsr()

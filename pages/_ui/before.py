@@ -8,22 +8,12 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.evaluation.ceiling import Ceiling, CeilingCurve
+from offrl_core.evaluation.ceiling import CeilingCurve
 from offrl_core.evaluation.forecast import FAMILIES, Forecast, score_forecast
 from offrl_core.evaluation.log_quality import LogQuality
 from offrl_core.interfaces import TrainedModel
 
 from . import layout, parameters, state, work
-
-
-def found_ceiling(dataset: Dataset, min_count: int) -> Ceiling:
-    """:func:`offrl_core.ceiling`, once."""
-    return _ceiling(work.dataset_key(dataset), min_count, dataset)
-
-
-@st.cache_resource(show_spinner=False, max_entries=64, ttl="2h")
-def _ceiling(key: tuple[str, str, str], min_count: int, _dataset: Dataset) -> Ceiling:
-    return orl.ceiling(_dataset, min_count)
 
 
 def measured(dataset: Dataset) -> LogQuality:
@@ -41,7 +31,7 @@ def foretold(dataset: Dataset, min_count: int, default_value: float) -> Forecast
     return _foretold(work.dataset_key(dataset), min_count, default_value, dataset)
 
 
-@st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
+@st.cache_resource(show_spinner="Looking ahead…", max_entries=256, ttl="2h")
 def _foretold(key: tuple[str, str, str], min_count: int, default_value: float, _dataset: Dataset) -> Forecast:
     return orl.forecast(_dataset, min_count, default_value)
 
