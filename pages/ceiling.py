@@ -106,13 +106,18 @@ def _percent(share: float | None) -> str:
     return "can't be said" if share is None else f"{share:.0%}"
 
 
-def render_curve(dataset: Dataset, deployment: str) -> None:
+def render_curve(dataset: Dataset, found: Ceiling, deployment: str) -> None:
     """Thin an action out and watch the ceiling."""
     st.markdown("##### What if an action had been rarer?", help=layout.tip("curve"))
     rows = dataset.visitation_counts.sum(axis=0)
     names = [name for name, n in zip(dataset.actions, rows, strict=True) if n]
     if state.get("curve_action") not in names:
-        rarest = min(names, key=lambda name: rows[dataset.actions.index(name)])
+        taken = [
+            a for a in np.flatnonzero(found.policy.probabilities[found.supported.any(axis=1)].any(axis=0)) if rows[a]
+        ]
+        rarest = dataset.actions[
+            min(taken, key=lambda a: rows[a])
+        ]  # of what the best policy does: it hangs on that most
         state.put("curve_action", "mul" if "mul" in names else rarest)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox("Action", names, **state.bound("curve_action"), width=260)
@@ -154,7 +159,7 @@ def render_page(now: work.Current) -> None:
         before.render_forecast(made)
         before.render_score(dataset, made, deployment)
     render_measures(dataset, found)
-    render_curve(dataset, deployment)
+    render_curve(dataset, found, deployment)
 
 
 navigation.require_app()

@@ -84,7 +84,7 @@ def render_steps(shift: Shift) -> None:
 def render_flow(sides: dict[str, Visits]) -> None:
     """Which action follows which, for the log and, where it is known, for the policy."""
     st.markdown("##### The flow of actions", help=layout.tip("flow"))
-    for column, (title, side) in zip(st.columns(2), sides.items(), strict=False):
+    for column, (title, side) in zip(st.columns(len(sides)), sides.items(), strict=True):
         with column:
             st.caption(f"{title}. ✕: not supported by the log")
             figure = layout.drawn(make_flow, side.flow)

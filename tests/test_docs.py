@@ -21,11 +21,14 @@ def test_the_notebook_example_runs():
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(example, {})  # our own README
-    works, broken, crash, estimate = printed.getvalue().splitlines()
+    before, works, broken, crash, estimate, ledger, shift = printed.getvalue().splitlines()
+    assert before.startswith("0.202 Start with learners that copy the log")
     assert works == "works 1.0 1.0"
     assert broken.startswith("broken 0.667 0.0")
     assert crash.startswith("crash 0.667 0.0")
     assert estimate
+    assert ledger == "62% of this value rests on pairs nobody ever saw."
+    assert "furthest apart at step 3" in shift
 
 
 def test_commands_and_files_named_in_the_docs_exist():

@@ -13,7 +13,7 @@ from ..evaluation.ceiling import BestPath, CeilingCurve
 from .theme import ACCENT, MUTED, SUPPORTED, TRUTH, house_layout, label
 
 ROW_HEIGHT = 40
-STEP_HEIGHT = 30
+STEP_HEIGHT = 36
 
 # Kind of a value -> colour, symbol. What is known of the world is green and outlined, as everywhere.
 _MARKS = {
