@@ -52,7 +52,7 @@ def make_value_scale(rows: Sequence[tuple[str, str, float]]) -> go.Figure:
     room = float(np.ptp(values)) or 1.0
     layout["xaxis"] |= {
         "title": "discounted return",
-        "range": [float(values.min()) - 0.08 * room, float(values.max()) + 0.3 * room],
+        "range": [float(values.min()) - 0.08 * room, float(values.max()) + 0.45 * room],
     }
     layout["yaxis"] |= {
         "tickvals": places,

@@ -177,8 +177,10 @@ def test_every_page_fits_every_screen(page):
         "/report",
         "/framing",
         "/coverage",
+        "/ceiling",
         "/train",
         "/q_values",
+        "/shift",
         "/query",
     ):
         page.goto(f"{path}?edits=drop:mul:recollect")
