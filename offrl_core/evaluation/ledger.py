@@ -39,6 +39,7 @@ from ..dataset import Dataset
 from ..errors import NotPossible
 from ..interfaces import TrainedModel
 from ..mdp import TabularMDP, discounted_sums, policy_chain
+from ..policies import table_of
 from .exact import world_model
 from .occupancy import FirstSteps, first_steps
 
@@ -113,13 +114,15 @@ def value_ledger(dataset: Dataset, model: TrainedModel, min_count: int = 1) -> L
         min_count: rows from which on a pair counts as supported.
 
     Raises:
-        NotPossible: the model has no values, is a network, or its values have no bound (discount 1 and a loop without end).
+        NotPossible: the model has no values, is a network or looks back, or its values have no bound (discount 1 and a loop
+            without end).
     """
     q_values = _accountable(model)
     taught = dataset.value_counts > 0
     supported = dataset.support_mask(min_count) & taught
     mdp = dataset.empirical_mdp(np.ones_like(taught), 0.0)
-    policy, carried = model.policy.probabilities, supported_part(model.policy.probabilities, q_values, supported)
+    policy = table_of(model.policy, "Accounts of values").probabilities
+    carried = supported_part(policy, q_values, supported)
     finite = np.where(np.isnan(q_values), 0.0, q_values)
     gains = ((policy - carried) * finite).sum(axis=1)
     amounts = _amounts(dataset, model, mdp, (policy * finite).sum(axis=1))
@@ -140,13 +143,13 @@ def value_ledger(dataset: Dataset, model: TrainedModel, min_count: int = 1) -> L
 
 
 def _accountable(model: TrainedModel) -> FloatArray:
+    if model.q_values is None:
+        raise NotPossible("This learner has no values, so there is nothing to open.")
     if model.weights is not None:
         raise NotPossible(
             "The ledger is an exact account of a table, and a network has no equation at every pair. "
             "The spread of an ensemble is the stand-in: train it with several seeds."
         )
-    if model.q_values is None:
-        raise NotPossible("This learner has no values: it copies the log, so there is nothing to open.")
     return model.q_values
 
 
@@ -224,18 +227,22 @@ def leaving_steps(dataset: Dataset, model: TrainedModel, deployment: str = "work
         model: whose policy.
         deployment: of the world, where one stands behind the log.
         min_count: rows from which on a pair counts as supported.
+
+    Raises:
+        NotPossible: the policy looks back, so that no table over states says what it does.
     """
+    policy = table_of(model.policy, "The steps at which a policy leaves the log")
     supported = dataset.support_mask(min_count) & (dataset.value_counts > 0)
     source = dataset.log.source
     if source is None:
         mdp = dataset.empirical_mdp(np.ones_like(supported), 0.0)
         starts = dataset.start_counts / max(int(dataset.start_counts.sum()), 1)
         outside = np.ascontiguousarray(~supported.T)
-        probabilities = np.ascontiguousarray(model.policy.probabilities.T)
+        probabilities = np.ascontiguousarray(policy.probabilities.T)
         return Leaving(steps=first_steps(mdp, starts, probabilities, outside), exact=False)
     world = world_model(source.world, deployment)
     inside = world.on_states(supported, dataset.states, dataset.actions, missing=False)
-    steps = first_steps(world.mdp, world.starts, world.probabilities(model.policy), ~inside)
+    steps = first_steps(world.mdp, world.starts, world.probabilities(policy), ~inside)
     return Leaving(steps=steps, exact=True)
 
 

@@ -14,7 +14,7 @@ from ..arrays import FloatArray
 from ..dataset import Dataset
 from ..errors import NotPossible
 from ..mdp import discounted_sums, policy_chain, policy_values
-from ..policies import TabularPolicy, uniform_policy
+from ..policies import Policy, table_of, uniform_policy
 from .ceiling import SAME_VALUE, Ceiling, best_possible, ceiling, true_value, values_of_choice
 from .exact import world_model
 from .occupancy import GONE, MAX_STEPS, visits_by_step
@@ -180,7 +180,7 @@ class Concentrability:
         return f"The policy takes {where} {self.value:,.1f} times as often as the log does, and nothing else more than that."
 
 
-def concentrability(dataset: Dataset, policy: TabularPolicy) -> Concentrability:
+def concentrability(dataset: Dataset, policy: Policy) -> Concentrability:
     """Single-policy concentrability: the largest ratio of a policy's share of visits to the log's share of rows.
 
     The policy's visits are discounted, add up to 1 and are worked out on the counts of the log, up to where it leaves them.
@@ -189,12 +189,12 @@ def concentrability(dataset: Dataset, policy: TabularPolicy) -> Concentrability:
     the idea is that of Munos & Szepesvari (2008).
 
     Raises:
-        NotPossible: no episode of the log begins at its beginning, so nobody knows where the policy starts; or the policy goes
-            in circles for ever, without a discount.
+        NotPossible: no episode of the log begins at its beginning, so nobody knows where the policy starts; the policy looks
+            back; or it goes in circles for ever, without a discount.
     """
     if not dataset.start_counts.any():
         raise NotPossible("No episode of this log shows its first step, so nobody knows where a policy would start.")
-    table = aligned(policy, dataset)
+    table = aligned(table_of(policy, "The visits of a policy"), dataset)
     visits = visits_on_counts(dataset, table)
     logged = dataset.visitation_counts / dataset.visitation_counts.sum()
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -19,7 +19,7 @@ from ..arrays import BoolArray, FloatArray
 from ..dataset import Dataset
 from ..errors import InvalidConfig, NotPossible
 from ..mdp import TabularMDP
-from ..policies import TabularPolicy
+from ..policies import Policy, TabularPolicy, table_of
 from .exact import WorldModel, world_model
 from .occupancy import GONE, visits_by_step
 from .ope.case import Case
@@ -124,7 +124,7 @@ class Shift:
         )
 
 
-def distribution_shift(dataset: Dataset, policy: TabularPolicy, deployment: str = "works", min_count: int = 1) -> Shift:
+def distribution_shift(dataset: Dataset, policy: Policy, deployment: str = "works", min_count: int = 1) -> Shift:
     """Hold a policy's visits against the log's.
 
     Args:
@@ -134,8 +134,10 @@ def distribution_shift(dataset: Dataset, policy: TabularPolicy, deployment: str 
         min_count: rows from which on a pair counts as supported.
 
     Raises:
-        NotPossible: an edit tore steps out of episodes; or no world is known and the log can't be weighted, with the reason.
+        NotPossible: the policy looks back; an edit tore steps out of episodes; or no world is known and the log can't be
+            weighted, with the reason.
     """
+    table = table_of(policy, "The visits of a policy, step by step,")
     torn = next((edit for edit in dataset.edits if edit.breaks_sequences), None)
     if torn is not None:
         raise NotPossible(
@@ -144,10 +146,10 @@ def distribution_shift(dataset: Dataset, policy: TabularPolicy, deployment: str 
         )
     supported = dataset.support_mask(min_count)
     if dataset.log.source is None:
-        return _weighted(dataset, policy, supported)
+        return _weighted(dataset, table, supported)
     model = world_model(dataset.log.source.world, deployment)
     frame = _Frame.of(dataset, supported, model)
-    theirs = _exact_visits(model, policy, frame)
+    theirs = _exact_visits(model, table, frame)
     return _held_together(dataset, frame, theirs, logged_visits(dataset, supported, frame), "exact", None)
 
 
@@ -408,7 +410,7 @@ class Compounding:
 
 
 def compounding_error(
-    dataset: Dataset, policy: TabularPolicy, slip: float, *, horizon: int | None = None, deployment: str = "works"
+    dataset: Dataset, policy: Policy, slip: float, *, horizon: int | None = None, deployment: str = "works"
 ) -> Compounding:
     """Let a policy slip, and add up what that costs; exact, by enumeration.
 
@@ -427,7 +429,7 @@ def compounding_error(
         deployment: of the world.
 
     Raises:
-        NotPossible: no world stands behind the log.
+        NotPossible: no world stands behind the log, or the policy looks back.
         InvalidConfig: ε is no probability, or the horizon is below 1.
     """
     if dataset.log.source is None:
@@ -440,7 +442,7 @@ def compounding_error(
             f"slip is {slip} and horizon {horizon}; a slip is a probability, a horizon at least 1 step."
         )
     model = world_model(dataset.log.source.world, deployment)
-    exact = model.probabilities(policy)
+    exact = model.probabilities(table_of(policy, "The slips of a policy"))
     valid = model.valid_mask[model.key_index].T
     others = valid & (exact == 0)
     n_others = others.sum(axis=0)

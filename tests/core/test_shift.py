@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from offrl_core.behavior import WorldSource, collect_steps, named_behavior
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidConfig, NotPossible
 from offrl_core.evaluation.exact import world_model
+from offrl_core.evaluation.log_quality import concentrability
 from offrl_core.evaluation.shift import FLOW_STEPS, MAX_STEPS, OVER, START, Shift, compounding_error, distribution_shift
 from offrl_core.importers.report import ImportReport
 from offrl_core.log import Log
@@ -190,6 +193,13 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence() -> None:
         distribution_shift(one, orl.train(one, "bc").policy)
     with pytest.raises(NotPossible, match="nobody knows where a slip would lead"):
         compounding_error(dataset, other, 0.1)
+
+
+def test_a_policy_that_looks_back_is_refused() -> None:
+    dataset, looks_back = world_dataset("chain"), SimpleNamespace(states=(), actions=())
+    for ask in (distribution_shift, concentrability, lambda d, p: compounding_error(d, p, 0.1)):
+        with pytest.raises(NotPossible, match="looks back"):
+            ask(dataset, looks_back)
 
 
 @pytest.mark.parametrize("terminal", [None, False])

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from offrl_core.evaluation.asked_return import AskedReturns
-from offrl_core.figures.asked_return import make_asked_returns
 from offrl_core.evaluation.ceiling import BestPath, CeilingCurve, PathStep
 from offrl_core.evaluation.ledger import PARTS
 from offrl_core.evaluation.shift import Compounding, FlowLink
+from offrl_core.figures.asked_return import make_asked_returns
 from offrl_core.figures.ceiling import make_ceiling_curve, make_path, make_value_scale
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.figures.heatmaps import make_band_map, make_q_maps, make_support_map
