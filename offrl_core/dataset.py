@@ -22,6 +22,7 @@ from .arrays import BoolArray, FloatArray, IntArray
 from .coverage_edits import CoverageEdit, DropAction, check_number
 from .edges import CUT, ENDED, Edges, Transitions, aggregate
 from .errors import EmptyDataset, InvalidEdit
+from .features import features_of_world, state_features
 from .framing import FRAMED_COLUMNS, FramedLog, Framing, default_framing, episodes_solved, framed_log
 from .kept_rows import KEPT_ROWS, kept_places, table_of
 from .log import Log
@@ -106,6 +107,15 @@ class Dataset:
     def value_counts(self) -> IntArray:
         """(S, A) rows that can teach a value: reward known, and what follows known."""
         return self._sum_over_pairs(np.where(self.edges.endings == CUT, 0, self.edges.n_known)).astype(np.int64)
+
+    @cached_property
+    def world_features(self) -> FloatArray | None:
+        """(S, D) numbers that the log's world gives to the states; None where there is no world or it doesn't know them."""
+        return features_of_world(self.log.source.world, self.states) if self.log.source else None
+
+    def features(self, choice: str = "auto") -> FloatArray:
+        """(S, D) what a network sees of the states; the choices are those of :func:`offrl_core.features.state_features`."""
+        return state_features(choice, self.states, self.world_features)
 
     def support_mask(self, min_count: int = 1) -> BoolArray:
         """(S, A) True where n(s, a) >= ``min_count``."""

@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
@@ -67,6 +67,7 @@ def load_dataset(path: Path) -> Dataset:
             validity_known=about["validity_known"],
             places=arrays["places"].astype(np.int64) if about["edits"] else np.arange(about["stages"][-1][1]),
             _state_codes=arrays["state_codes"],
+            known_features=arrays.get("world_features"),
             rows_file=path.with_name(about["framed"]),
         )
 
@@ -82,10 +83,17 @@ class SavedDataset(Dataset):
     """A dataset without its log: everything a learner may ask is in arrays.
 
     Attributes:
+        known_features: :attr:`world_features`, found by the writer: a learner never meets a world.
         rows_file: where the arrays of the framed log are.
     """
 
+    known_features: FloatArray | None = field(repr=False)
     rows_file: Path
+
+    @cached_property
+    def world_features(self) -> FloatArray | None:
+        """As in :class:`Dataset`."""
+        return self.known_features
 
     @cached_property
     def _framed(self) -> FramedLog:
@@ -175,6 +183,7 @@ def _dataset_arrays(dataset: Dataset, framed: str) -> Arrays:
         "valid_mask": dataset.valid_mask,
         "state_codes": dataset._state_codes,
         "places": dataset.places.astype(np.int32) if dataset.edits else np.empty(0, dtype=np.int32),
+        **({} if dataset.world_features is None else {"world_features": dataset.world_features}),
     }
 
 

@@ -39,6 +39,7 @@ COSTS: dict[str, tuple[str, str]] = {
 }
 _COSTS = "costs"
 _ONE_MESSAGE = "onemessage"
+PART_SEPARATOR = " · "  # between the parts of a state key
 MAX_PARTS = 12
 
 # What a step tells only once its action was taken; a state can't be made of these.
@@ -107,7 +108,7 @@ class FramingChoices:
                 written[-1] += f" || {FAILED_AFTER_TOOL}"
             else:
                 written.append(f"coalesce({part.sql}, '(none)')" if isinstance(part, WorldState) else part.sql)
-        return " || ' · ' || ".join(written)
+        return f" || '{PART_SEPARATOR}' || ".join(written)
 
     @property
     def _reward_sql(self) -> str:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from ..errors import UnknownName
 from ..interfaces import AlgorithmSpec
 from . import (
+    awac_neural,
     awr,
+    bc_neural,
     bcq,
+    bcq_neural,
     bear,
     behavior_cloning,
     cql,
+    cql_neural,
     decision_transformer,
     filtered_bc,
     fqi,
+    fqi_neural,
     fqi_sampled,
     fqi_support,
     iql,
+    iql_neural,
     kl_regularized,
     mopo,
     morel,
@@ -42,6 +48,12 @@ ALGORITHMS: dict[str, AlgorithmSpec] = {
     "return_conditioned": return_conditioned.SPEC,
     "fqi_sampled": fqi_sampled.SPEC,
     "decision_transformer": decision_transformer.SPEC,
+    "bc_neural": bc_neural.SPEC,
+    "fqi_neural": fqi_neural.SPEC,
+    "cql_neural": cql_neural.SPEC,
+    "bcq_neural": bcq_neural.SPEC,
+    "iql_neural": iql_neural.SPEC,
+    "awac_neural": awac_neural.SPEC,
 }
 
 

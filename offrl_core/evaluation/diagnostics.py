@@ -12,6 +12,7 @@ from ..arrays import BoolArray, FloatArray, IntArray
 from ..behavior import behavior_policy
 from ..dataset import Dataset
 from ..edges import ENDED
+from ..errors import NotPossible
 from ..interfaces import TrainedModel
 from ..policies import TabularPolicy, table_of
 from ..worlds import make_world
@@ -36,6 +37,22 @@ def exact_q_of(model: TrainedModel, dataset: Dataset, deployment: str = "works")
         discount=dataset.discount,
     )
     return np.where(dataset.valid_mask, values, np.nan)
+
+
+def value_spread(models: Sequence[TrainedModel]) -> FloatArray:
+    """(S, A) standard deviation of Q over models of the same dataset that differ in their seed, reward units.
+
+    An ensemble's measure of what it doesn't know: where rows speak the seeds agree, elsewhere each network makes up a value of
+    its own (the idea of deep ensembles: Lakshminarayanan, Pritzel & Blundell 2017). It sees no error that all of them share.
+    NaN where a model has no value.
+
+    Raises:
+        NotPossible: fewer than two models, or one without values.
+    """
+    tables = [model.q_values for model in models if model.q_values is not None]
+    if len(tables) < 2 or len(tables) < len(models):
+        raise NotPossible("A spread over seeds needs two models or more, all of a learner that has values.")
+    return np.asarray(np.std(tables, axis=0))
 
 
 def state_table(dataset: Dataset, model: TrainedModel, true_q: FloatArray | None, min_count: int = 1) -> pd.DataFrame:

@@ -41,13 +41,18 @@ from .helpers import (
 )
 
 SPECS = list(ALGORITHMS.values())
-WITHOUT_VALUES = {"bc", "filtered_bc", "return_conditioned", "decision_transformer"}
+WITHOUT_VALUES = {"bc", "filtered_bc", "return_conditioned", "decision_transformer", "bc_neural"}
 LOOKING_BACK = {"decision_transformer"}  # no table over states, so held to the contract in a file of its own
-VALUE_LEARNERS = [name for name in ALGORITHMS if name not in WITHOUT_VALUES]
+NEURAL = [name for name in ALGORITHMS if name.endswith("_neural")]  # held to their oracles in a file of their own
+VALUE_LEARNERS = [name for name in ALGORITHMS if name not in WITHOUT_VALUES and name not in NEURAL]
 # No other pair has a value or is picked.
 INSIDE_THE_LOG = {"fqi_support", "bear", "iql", "awr", "kl_regularized", "spibb"}
 # The contract holds for any number of passes.
-FAST = {"fqi_sampled": {"n_sweeps": 5}, "decision_transformer": {"n_steps": 5, "n_layers": 1, "batch_size": 8}}
+FAST: dict[str, dict[str, Any]] = {
+    "fqi_sampled": {"n_sweeps": 5},
+    "decision_transformer": {"n_steps": 5, "n_layers": 1, "batch_size": 8},
+    **{name: {"n_steps": 40} for name in NEURAL},
+}
 by_name = pytest.mark.parametrize("name", ALGORITHMS)
 
 
@@ -229,7 +234,7 @@ def test_policy_and_values_keep_to_valid_actions(name: str, small: Dataset) -> N
         assert (has_value == (small.support_mask() if name in INSIDE_THE_LOG else small.valid_mask)).all()
 
 
-@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "bc"])
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in ("bc", "bc_neural")])
 def test_without_rewards_nothing_but_imitation_is_possible(name: str) -> None:
     dataset = orl.frame(make_log(episode("e", ("s", "a", None), ("s", "b", None))))
     with pytest.raises(NotPossible, match="no step of this log has a known reward"):

@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("behavior",),
     ("log",),
     ("gymnasium_logs",),
-    ("edges", "joint_actions"),
+    ("edges", "joint_actions", "features"),
     ("framing",),
     ("framing_offers",),
     ("coverage_edits", "query"),

@@ -129,7 +129,7 @@ def test_a_resumable_learner_goes_on_from_any_sign_of_life(name: str, small: Dat
     """Through a state at every single one, as if each slice ran in a process of its own."""
     monkeypatch.setattr("offrl_core.algorithms.fqi_sampled.ROWS_BETWEEN_SIGNS_OF_LIFE", 50)
     few = {"fqi_sampled": {"n_sweeps": 4}, "decision_transformer": {"n_steps": 6, "batch_size": 8}}
-    parameters = few.get(name, {})
+    parameters = few.get(name, {"n_steps": 100} if name.endswith("_neural") else {})
     whole = orl.train(small, name, seed=2, **parameters)
     assert len(whole.history) > 4
     sliced = trained_in_slices(name, small, 2, parameters)
