@@ -17,12 +17,13 @@ def main() -> None:
     """Measure all, or the groups that are named."""
     # One thread for everybody: ours and the peers.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from . import browser, importing, learners, learning, measure, payload, queries, reruns, transformer
+    from . import browser, importing, learners, learning, measure, networks, payload, queries, reruns, transformer
 
     groups = {
         "learning": learning.learning_lines,
         "million": learning.million_lines,
         "tabular": learners.tabular_lines,
+        "networks": networks.network_lines,
         "transformer": transformer.transformer_lines,
         "importing": importing.importing_lines,
         "queries": queries.query_lines,
