@@ -1,4 +1,4 @@
-"""Uploaded bytes to plain files: gzip, zstd and zip are opened, whatever their names say, up to fixed limits.
+"""Uploaded bytes to plain files: gzip, zstd, zip and tar are opened, whatever their names say, up to fixed limits.
 
 A few kilobytes can expand without end, so the expanded total, the ratio and the number of members are limited. A part
 that is cut, damaged, encrypted or refused becomes a problem of the report; the others are read. Names of members are
@@ -12,18 +12,20 @@ import io
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers.report import ImportReport
+from offrl_core.importers.tar_files import TarDamage, TarMember, is_tar, tar_members
 
 MAX_EXPANDED_BYTES = 200 * 2**20  # of everything that an upload expands to
 MAX_RATIO = 1000  # expanded to packed; logs that repeat themselves reach about 100
 MAX_MEMBERS = 10_000  # files in all archives of an upload
-MAX_DEPTH = 2  # containers inside each other: a .jsonl.gz in a zip, a zip in a zip
+MAX_DEPTH = 2  # containers inside each other: a .jsonl.gz in a zip, a zip in a zip; a .tar.gz counts as one
 _RATIO_COUNTS_FROM = 2**24  # bytes; what expands to less does no harm
 _PIECE = 2**14  # packed bytes expanded at a time: 16 MB at most before the limits are looked at
 
@@ -39,7 +41,6 @@ _REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"Rar!", "a RAR archive. Pack it with gzip, zstd or zip instead"),
 )
 _GZIP, _ZSTD, _ZIP, _EMPTY_ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"PK\x05\x06"
-_TAR = b"ustar"  # stands behind the name of the first file
 _LOCAL_HEADER = struct.Struct("<4s5H3L2H")
 _IS_ENCRYPTED, _SIZE_COMES_LATER, _NAME_IS_UTF8 = 0x1, 0x8, 0x800
 _STORED, _DEFLATED, _IN_ZSTD = 0, 8, 93
@@ -84,8 +85,7 @@ def plain_files(name: str, data: bytes, report: ImportReport, limits: Limits, de
 
 def is_plain(head: bytes) -> bool:
     """Whether a file that begins so is neither packed nor of a kind that is refused."""
-    refused = any(head.startswith(magic) for magic, _ in _REFUSED) or head[257:262] == _TAR
-    return not refused and _opener(head) is None
+    return not any(head.startswith(magic) for magic, _ in _REFUSED) and _opener(head) is None
 
 
 def too_large(name: str) -> str:
@@ -108,7 +108,9 @@ def _opener(data: bytes) -> _Opener | None:
         return _open_gzip
     if data.startswith(_ZSTD):
         return _open_zstd
-    return _open_zip if data.startswith((_ZIP, _EMPTY_ZIP)) else None
+    if data.startswith((_ZIP, _EMPTY_ZIP)):
+        return _open_zip
+    return _open_tar if is_tar(data) else None
 
 
 def _refuse(name: str, data: bytes) -> None:
@@ -120,8 +122,6 @@ def _refuse(name: str, data: bytes) -> None:
     for magic, what in _REFUSED:
         if data.startswith(magic):
             raise TraceFormatError(f"{name} is {what}.")
-    if data[257:262] == _TAR:
-        raise TraceFormatError(f"{name} is a tar archive. Pack the files as a zip instead.")
 
 
 # -- streams -------------------------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ def _open_stream(
         raise TraceFormatError(f"{name} is {kind}, but damaged ({damage}). Copy it again.")
     if damage:
         message = f"the {kind} stream is damaged ({damage}); only its first {len(expanded):,} bytes were read"
-        report.at(name).lose(None, f"damaged {kind}", message)
-    return plain_files(name, expanded, report, limits, depth)
+        report.damage(name, f"damaged {kind}", message)
+    return plain_files(name, expanded, report, limits, depth - 1 if is_tar(expanded) else depth)
 
 
 def _expand(name: str, pieces: Iterable[bytes], packed: int, limits: Limits) -> tuple[bytes, str]:
@@ -186,6 +186,104 @@ def _unzstd(data: bytes | memoryview) -> Iterator[bytes]:
             yield piece
 
 
+# -- members of archives -------------------------------------------------------------------------------------
+
+
+def _open_members(
+    name: str,
+    contents: Sequence[tuple[str, Callable[[], bytes]]],
+    report: ImportReport,
+    limits: Limits,
+    depth: int,
+) -> list[PlainFile]:
+    """The plain files in the members of an archive. One that can't be read becomes a problem.
+
+    Args:
+        name: of the archive.
+        contents: name of each member, and what gives its bytes.
+        report: gets the problems.
+        limits: shared by all files of an upload.
+        depth: how many containers the members lie in.
+    """
+    files: list[PlainFile] = []
+    for i, (member, content) in enumerate(contents):
+        label = f"{name}/{member}"
+        try:
+            files += plain_files(label, content(), report, limits, depth)
+        except _TooLarge:
+            message = f"the archive {_beyond()}; {len(contents) - i:,} of its {len(contents):,} files were not read"
+            report.at(label).lose(None, "archive too large", message)
+            break
+        except TraceFormatError as error:
+            report.lose_file(label, part_sentence(label, error))
+    return files
+
+
+def _beyond() -> str:
+    return f"expands to more than {MAX_EXPANDED_BYTES // 2**20} MiB"
+
+
+def _is_junk(name: str) -> bool:
+    """Whether a member is one that a file manager leaves behind."""
+    *folders, file = name.split("/")
+    return "__MACOSX" in folders or file in _JUNK_FILES or file.startswith("._")
+
+
+def _say_skipped(name: str, n: int, report: ImportReport) -> None:
+    if n:
+        report.notes.append(f"Skipped in {name}: files that macOS or Windows adds to folders ({n:,}).")
+
+
+def _say_too_many(name: str, report: ImportReport) -> None:
+    message = f"archives of an upload may hold {MAX_MEMBERS:,} files, so those beyond were not read. Split it"
+    report.at(name).lose(None, "too many files", message)
+
+
+# -- tar -----------------------------------------------------------------------------------------------------
+
+
+def _open_tar(name: str, data: bytes, report: ImportReport, limits: Limits, depth: int) -> list[PlainFile]:
+    """The files of a tar archive, and of the containers in it. Links and devices are named and never followed.
+
+    Raises:
+        TraceFormatError: the archive holds no file.
+    """
+    members: list[TarMember] = []
+    for found in tar_members(data):
+        if isinstance(found, TarDamage):
+            message = (
+                f"{found.size:,} bytes of the archive, from byte {found.offset:,} on, are damaged and were skipped"
+            )
+            report.at(name, offset=found.offset).lose(None, "damaged tar", message)
+        elif not limits.members_left:
+            _say_too_many(name, report)
+            break
+        else:
+            limits.members_left -= 1
+            members.append(found)
+    if not members:
+        raise TraceFormatError(f"{name} is a tar archive without a file in it. Pack it again.")
+    wanted = [member for member in members if not _is_junk(member.name)]
+    _say_skipped(name, len(members) - len(wanted), report)
+    # Contents lie in the archive as they are, so they don't count as expanded a second time.
+    contents = [(member.name, partial(_tar_content, f"{name}/{member.name}", member, report)) for member in wanted]
+    return _open_members(name, contents, report, limits, depth)
+
+
+def _tar_content(label: str, member: TarMember, report: ImportReport) -> bytes:
+    """The content of one member; what is cut gives what came before the cut.
+
+    Raises:
+        TraceFormatError: it is no file.
+    """
+    if member.refused:
+        raise TraceFormatError(f"{label} is {member.refused}, which is never followed or read. Pack the file itself.")
+    if member.is_cut:
+        message = f"the archive ends inside this file; {len(member.content):,} bytes of it were read"
+        report.damage(label, "damaged file", message)
+    return member.content
+
+
 # -- zip -----------------------------------------------------------------------------------------------------
 
 
@@ -212,40 +310,20 @@ def _open_zip(name: str, data: bytes, report: ImportReport, limits: Limits, dept
         members = _salvaged(data, limits)
         message = f"the archive is cut or damaged; {len(members):,} files were found in it without its directory"
         report.at(name).mend(None, "damaged zip", message)
-    files: list[PlainFile] = []
     wanted = [member for member in members if not _is_junk(member.name)]
-    for i, member in enumerate(wanted):
-        label = f"{name}/{member.name}"
-        try:
-            files += plain_files(label, _content(label, member, data, report, limits), report, limits, depth)
-        except _TooLarge:
-            message = f"the archive {_beyond()}; {len(wanted) - i:,} of its {len(wanted):,} files were not read"
-            report.at(label).lose(None, "archive too large", message)
-            break
-        except TraceFormatError as error:
-            report.at(label).lose(None, "unreadable file", part_sentence(label, error))
-    if skipped := len(members) - len(wanted):
-        report.notes.append(f"Skipped in {name}: files that macOS or Windows adds to folders ({skipped:,}).")
+    _say_skipped(name, len(members) - len(wanted), report)
     if not members:
         raise TraceFormatError(f"{name} is a zip archive without a file in it. Pack it again.")
-    return files
-
-
-def _beyond() -> str:
-    return f"expands to more than {MAX_EXPANDED_BYTES // 2**20} MiB"
-
-
-def _is_junk(name: str) -> bool:
-    """Whether a member is one that a file manager leaves behind."""
-    *folders, file = name.split("/")
-    return "__MACOSX" in folders or file in _JUNK_FILES or file.startswith("._")
+    contents = [
+        (member.name, partial(_content, f"{name}/{member.name}", member, data, report, limits)) for member in wanted
+    ]
+    return _open_members(name, contents, report, limits, depth)
 
 
 def _listed(name: str, data: bytes, report: ImportReport, limits: Limits) -> list[_Member] | None:
     """The members as the directory of the archive lists them; None where it can't be read."""
     if data.count(b"PK\x01\x02") > limits.members_left:
-        message = f"archives of an upload may hold {MAX_MEMBERS:,} files, so those beyond were not read. Split it"
-        report.at(name).lose(None, "too many files", message)
+        _say_too_many(name, report)
         return _salvaged(data, limits)
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -325,7 +403,7 @@ def _content(label: str, member: _Member, data: bytes, report: ImportReport, lim
         raise TraceFormatError(f"{label} is damaged ({damage}). Pack it again.")
     if damage:
         message = f"this file of the archive is damaged ({damage}); {len(content):,} bytes of it were read"
-        report.at(label).lose(None, "damaged file", message)
+        report.damage(label, "damaged file", message)
     return content
 
 

@@ -67,7 +67,7 @@ def read_files(
     if not sources:
         raise _nothing_known(report, failures)
     for name, error in failures:
-        report.at(name).lose(None, "unreadable file", part_sentence(name, error))
+        report.lose_file(name, part_sentence(name, error))
     report.format = ", ".join(dict.fromkeys(source.format for source in sources))
     report.why = "chosen by hand" if format else reasons(sources)
     parts, raw = _read_each_format(sources, specs, report)

@@ -103,7 +103,7 @@ class Source:
                 self.note(record)
                 yield record
         except TraceFormatError as error:  # of an adopted file, which nobody could read before either
-            report.at(self.name).lose(None, "unreadable file", part_sentence(self.name, error))
+            report.lose_file(self.name, part_sentence(self.name, error))
 
     def as_lines(self) -> tuple[list[Record], FileText, int, int] | None:
         """The file for who splits it into lines by itself, once and instead of ``records``; None where it is no JSON lines.
@@ -170,7 +170,7 @@ class Source:
             if not n:
                 raise
             message = f"{part_sentence(self.name, error)} {n:,} records before that were read"
-            report.at(self.name).lose(None, "damaged file", message)
+            report.damage(self.name, "damaged file", message)
 
 
 def recognise(name: str, values: Sequence[Any], specs: Mapping[str, ImporterSpec]) -> tuple[str, str]:

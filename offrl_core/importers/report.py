@@ -61,6 +61,25 @@ class ImportReport:
         if self.tally[problem.kind] <= KEPT_PER_KIND:
             self.problems.append(problem)
 
+    def damage(self, file: str, kind: str, message: str) -> None:
+        """Write down that part of a file can't be read: once, though the damage may show at each step of opening it."""
+        earlier = self._take_back([p for p in self.problems if p.file == file and p.record is None and p.lost])
+        self.at(file).lose(None, kind, "; ".join([*earlier, message]))
+
+    def lose_file(self, file: str, message: str) -> None:
+        """Write down that nothing of a file can be read; that says all, so what was wrong inside it isn't told as well."""
+        earlier = self._take_back([p for p in self.problems if p.file == file and p.record is None and p.lost])
+        self._take_back([p for p in self.problems if p.file == file])
+        self.at(file).lose(None, "unreadable file", "; ".join([*earlier, message]))
+
+    def _take_back(self, problems: list[Problem]) -> list[str]:
+        """Forget problems; their messages."""
+        gone = {id(problem) for problem in problems}
+        self.problems = [problem for problem in self.problems if id(problem) not in gone]
+        self.tally -= Counter(problem.kind for problem in problems)
+        self.n_lost -= sum(problem.lost for problem in problems)
+        return [problem.message for problem in problems]
+
     def at(self, file: str, record: int | None = None, offset: int | None = None) -> Place:
         """The place that the next problems concern: a file, or one record of it."""
         return Place(self, file, record, offset)

@@ -48,8 +48,10 @@ def render_upload() -> None:
         "Trace files of your agent",
         accept_multiple_files=True,
         key="w:files",
-        help="Recognised by content, never by name: JSON, JSON lines, CSV, Parquet, HDF5, text; .gz, .zst and .zip of them; "
-        "up to 200 MB. Formats: " + "; ".join(spec.title for spec in orl.IMPORTERS.values()) + ".",
+        help="Recognised by content, never by name: JSON, JSON lines, CSV, Parquet, HDF5, text; "
+        ".gz, .zst, .zip and .tar of them; up to 200 MB. Formats: "
+        + "; ".join(spec.title for spec in orl.IMPORTERS.values())
+        + ".",
     )
     st.caption(
         "Files dropped together become one log. They stay in this session, on this server; texts in them are text only."

@@ -234,14 +234,146 @@ def test_what_can_not_be_opened_is_refused_with_a_sentence(data: bytes, sentence
     assert str(caught.value).endswith(".")
 
 
-def test_a_tar_is_refused_with_a_sentence() -> None:
+def test_one_bad_member_is_counted_once() -> None:
+    """Wherever on the way to its records the damage shows: in its checksum, in the stream inside it, in what it holds."""
+    for name, content in (
+        ("b.txt", b"plain words, no JSON" * 9),
+        ("b.gz", gzip.compress(CHAT * 99)),
+        ("b", b"\x80\x04" * 99),
+    ):
+        data = bytearray(zipped(("a.jsonl", STEPS), (name, content), method=zipfile.ZIP_STORED))
+        data[data.index(content) + len(content) // 2] ^= 0xFF
+        imported = read_source("f", bytes(data))
+        assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 problem."
+        assert kinds(imported.report) == [(f"f/{name}", "unreadable file")]
+        assert "checksum" in imported.report.problems[0].message
+        assert (imported.report.n_lost, imported.report.counts()) == (1, {"unreadable file": 1})
+
+
+# -- tar -----------------------------------------------------------------------------------------------------
+
+
+def tarred(*members: tuple[str, bytes] | tarfile.TarInfo, format: int = tarfile.PAX_FORMAT) -> bytes:
     sink = io.BytesIO()
-    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
-        info = tarfile.TarInfo("a.jsonl")
-        info.size = len(STEPS)
-        archive.addfile(info, io.BytesIO(STEPS))
-    with pytest.raises(TraceFormatError, match="tar archive"):
-        read_source("f", sink.getvalue())
+    with tarfile.open(fileobj=sink, mode="w", format=format) as archive:
+        for member in members:
+            if isinstance(member, tarfile.TarInfo):
+                archive.addfile(member)
+                continue
+            info = tarfile.TarInfo(member[0])
+            info.size = len(member[1])
+            archive.addfile(info, io.BytesIO(member[1]))
+    return sink.getvalue()
+
+
+def special(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+@pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_a_tar_gives_its_files_by_any_name(format: int) -> None:
+    long = "/".join(["a-folder-with-a-long-name"] * 7) + "/steps.jsonl"
+    odd = "жук <b>.jsonl" if format != tarfile.USTAR_FORMAT else "beetle <b>.jsonl"
+    data = tarred(special("folder", tarfile.DIRTYPE), (long, STEPS), (odd, CHAT), ("empty", b""), format=format)
+    for packed in (data, gzip.compress(data), zstd(data)):
+        found, report = unpacked(packed)
+        assert found == {f"f/{long}": STEPS, f"f/{odd}": CHAT, "f/empty": b""}
+        assert report.problems == []
+
+
+def test_a_tar_of_the_oldest_form_is_read() -> None:
+    data = bytearray(tarred(("a.jsonl", STEPS), format=tarfile.USTAR_FORMAT))
+    data[257:265] = bytes(8)
+    data[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(data[:512])
+    assert unpacked(bytes(data))[0] == {"f/a.jsonl": STEPS}
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstd], ids=["gzip", "zstd"])
+def test_a_packed_tar_counts_as_one_container(pack: Any) -> None:
+    inner = pack(tarred(("b.jsonl.gz", gzip.compress(STEPS))))
+    assert read_source("f", inner).report.problems == []
+    assert read_source("f", zipped(("x.tgz", pack(tarred(("a", STEPS)))))).report.problems == []
+    with pytest.raises(TraceFormatError, match="packed more than 2 times"):
+        read_source("f", pack(tarred(("a.tgz", inner))))
+
+
+def test_links_devices_and_pipes_in_a_tar_are_named_and_never_followed() -> None:
+    data = tarred(
+        special("passwords", tarfile.SYMTYPE, "/etc/passwd"),
+        special("again", tarfile.LNKTYPE, "a.jsonl"),
+        special("disk", tarfile.BLKTYPE),
+        special("terminal", tarfile.CHRTYPE),
+        special("pipe", tarfile.FIFOTYPE),
+        ("a.jsonl", STEPS),
+    )  # fmt: skip
+    imported = read_source("f", data)
+    assert imported.steps["source_file"].to_pylist() == ["f/a.jsonl"] * 2
+    assert kinds(imported.report) == [
+        (f"f/{name}", "unreadable file") for name in "passwords again disk terminal pipe".split()
+    ]
+    assert "a link to another file, which is never followed" in imported.report.problems[0].message
+    with pytest.raises(TraceFormatError, match="a link to another file"):
+        read_source("f", tarred(special("passwords", tarfile.SYMTYPE, "/etc/passwd")))
+
+
+@pytest.mark.parametrize("pack", [tarred, zipped])
+def test_hostile_names_of_members_are_labels(pack: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [
+        "../../up",
+        "/etc/passwd",
+        "C:\\x",
+        "a/../b",
+        "<img src=x>",
+        "'; DROP TABLE steps; --",
+        "x" * 5000,
+        "~",
+        "",
+    ]
+    names = names if pack is tarred else names[:-1]  # zipfile writes no empty name
+    members = [(name, STEPS.replace(b'"e"', b'"e%d"' % i)) for i, name in enumerate(names)]
+    imported = read_source("f", pack(*members))
+    assert list(dict.fromkeys(imported.steps["source_file"].to_pylist())) == [f"f/{name}" for name in names]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cut_or_damaged_tar_keeps_the_whole_members() -> None:
+    data = tarred(
+        ("a.jsonl", STEPS), ("b.jsonl", CHAT + CHAT.replace(b'"c"', b'"d"')), ("c.jsonl", STEPS.replace(b'"e"', b'"c"'))
+    )
+    cut = data[: data.index(CHAT) + len(CHAT) + 9]
+    imported = read_source("f", cut)
+    assert imported.report.sentence() == "Read 3 of 4 records: 3 steps in 2 episodes; 2 problems."
+    assert kinds(imported.report) == [("f/b.jsonl", "damaged file"), ("f/b.jsonl", "not JSON")]
+    header = bytearray(data)
+    header[header.index(b"b.jsonl")] = 0
+    imported = read_source("f", bytes(header))
+    assert set(imported.steps["source_file"].to_pylist()) == {"f/a.jsonl", "f/c.jsonl"}
+    assert kinds(imported.report) == [("f", "damaged tar")]
+
+
+def test_a_tar_has_the_caps_of_a_zip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(containers, "MAX_MEMBERS", 3)
+    data = tarred(*[(f"{i}.jsonl", STEPS.replace(b'"e"', b'"e%d"' % i)) for i in range(5)])
+    imported = read_source("f", data)
+    assert imported.report.n_episodes == 3
+    assert kinds(imported.report) == [("f", "too many files")]
+    bomb = tarred(("a.jsonl", STEPS), ("zeros", bytes(2**25)))
+    with pytest.raises(TraceFormatError, match="more than 1,000 times its size"):
+        read_source("f", zstd(bomb))
+    monkeypatch.setattr(containers, "MAX_EXPANDED_BYTES", 2**20)
+    with pytest.raises(TraceFormatError, match="f expands to more than 1 MiB"):
+        read_source("f", gzip.compress(bomb))
+    huge = bytearray(tarred(("a.jsonl", STEPS)))
+    huge[124:136] = b"\x80" + b"\xff" * 11  # a size of 2**88 bytes
+    huge[148:156] = b" " * 8
+    huge[148:156] = b"%06o\0 " % sum(huge[:512])
+    assert kinds(read_source("f", bytes(huge)).report) == [("f/a.jsonl", "damaged file")]
+    with pytest.raises(TraceFormatError, match="tar archive without a file"):
+        read_source("f", tarred(special("folder", tarfile.DIRTYPE)))
 
 
 # -- bombs ---------------------------------------------------------------------------------------------------
@@ -392,7 +524,9 @@ EDIT = st.tuples(
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    st.lists(EDIT, min_size=1, max_size=6), st.integers(0, len(ARCHIVE)), st.sampled_from([ARCHIVE, zstd(STEPS * 9)])
+    st.lists(EDIT, min_size=1, max_size=6),
+    st.integers(0, len(ARCHIVE)),
+    st.sampled_from([ARCHIVE, zstd(STEPS * 9), tarred(("a.jsonl", STEPS), ("b", CHAT))]),
 )
 def test_any_damage_is_read_around_or_refused(edits: list[tuple[int, str, bytes]], cut: int, data: bytes) -> None:
     damaged = bytearray(data)
