@@ -39,6 +39,7 @@ from offrl_core.importers import (
     tau2,
     toolbench,
     trace_schema,
+    webarena,
     webshop,
     who_and_when,
 )
@@ -258,6 +259,15 @@ IMPORTERS: dict[str, ImporterSpec] = {
         read=toolbench.read,
         example=toolbench.EXAMPLE,
         example_name="toolbench_example.jsonl",
+    ),
+    "webarena": ImporterSpec(
+        name="webarena",
+        title="WebArena runs (rendered HTML with merge_log.txt)",
+        sniff=webarena.sniff,
+        read=webarena.read,
+        example=webarena.EXAMPLE,
+        example_name="webarena_example.html",
+        companions=webarena.COMPANIONS,
     ),
     "react_text": ImporterSpec(
         name="react_text",

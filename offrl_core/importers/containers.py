@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import PurePath
 
 import pyarrow as pa
 
@@ -303,13 +304,16 @@ def _open_zip(name: str, data: bytes, report: ImportReport, limits: Limits, dept
     """The files of a zip, and of the containers in it. One that can't be read becomes a problem.
 
     Raises:
-        TraceFormatError: the archive holds no file.
+        TraceFormatError: the archive holds no file, or only the pages that a browser showed.
     """
     members = _listed(name, data, report, limits)
     if members is None:
         members = _salvaged(data, limits)
         message = f"the archive is cut or damaged; {len(members):,} files were found in it without its directory"
         report.at(name).mend(None, "damaged zip", message)
+    if {".trace", ".network"} <= {PurePath(member.name).suffix for member in members if "/" not in member.name}:
+        limits.members_left += len(members)  # benchmarks keep one beside each run
+        raise TraceFormatError(f"{name} is a recording of Playwright: what a browser did, not the steps of an agent.")
     wanted = [member for member in members if not _is_junk(member.name)]
     _say_skipped(name, len(members) - len(wanted), report)
     if not members:

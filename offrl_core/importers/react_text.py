@@ -61,9 +61,8 @@ def sniff(values: Sequence[Any]) -> tuple[float, str]:
     n_texts = sum(isinstance(value, str) and _is_react(value) for value in values)
     if n_texts:
         return n_texts / len(values), f"found lines of actions and observations in {n_texts} of {len(values)} texts"
-    for what, is_one in (("results of ALFWorld without steps", _is_world_result), ("pages of WebArena", _is_rendered)):
-        if n := sum(map(is_one, values)):
-            return n / len(values), f"found {what} in {n} of the first {len(values)} records"
+    if n := sum(map(_is_world_result, values)):
+        return n / len(values), f"found results of ALFWorld without steps in {n} of the first {len(values)} records"
     return 0.0, "no record is a text with lines of actions and observations"
 
 
@@ -76,11 +75,6 @@ def _is_react(text: str) -> bool:
 
 def _is_world_result(value: Any) -> bool:
     return "is_success" in mapping(value) and "memory" in value
-
-
-def _is_rendered(value: Any) -> bool:
-    """Whether a text is a run of WebArena, rendered as HTML."""
-    return isinstance(value, str) and "class='state_obv'" in value
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -118,8 +112,6 @@ def _no_steps(value: Any) -> str | None:
     """Why a record that belongs to such logs gives no steps, and what to give instead."""
     if _is_world_result(value):
         return "this says whether an environment was solved, but holds no step; give the log of the trial (trial_0.log)"
-    if _is_rendered(value):
-        return "this is a page that WebArena rendered for people; give the run as messages (JSON lines) instead"
     return None if isinstance(value, str) else "this record holds no text of actions; it was set aside"
 
 

@@ -36,7 +36,8 @@ ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"
 _HDF5, PARQUET = b"\x89HDF\r\n\x1a\n", b"PAR1"
 _MARK = b"\xef\xbb\xbf"  # byte order mark in UTF-8; also inside, where files were put one behind the other
 _NOTHING = re.compile(rb"[\s\x00\xef\xbb\xbf]*")
-_FIRST_SIGN = re.compile(rb"[\s\x00\xef\xbb\xbf]*([{\[]?)")
+# A bracket may also begin the line of a log: "[Result] (PASS)".
+_FIRST_SIGN = re.compile(rb"[\s\x00\xef\xbb\xbf]*(\{|\[(?=\s*(?:[\[{\"\d\]-]|true|false|null|NaN|Infinity|\Z))|)")
 _OPENING = re.compile(rb"(?:\n|^)[ \t]*[{\[]")
 _SEVERAL_ARRAYS = re.compile(rb"\n\]\s*\[")  # no string holds a raw line break: this is structure
 

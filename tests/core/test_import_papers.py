@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import zipfile
 from collections import Counter
 from typing import Any
 
@@ -16,7 +18,7 @@ from offrl_core.importers import Imported, read_source, read_sources
 from tests.core.damage import assert_read_or_reported, damaged, example
 from tests.traces import TRACES, shared_trace
 
-FORMATS = ["toolbench", "react_text", "webshop", "agent_lightning"]
+FORMATS = ["toolbench", "react_text", "webarena", "webshop", "agent_lightning"]
 
 
 def read(*records: Any) -> Imported:
@@ -198,8 +200,152 @@ def test_a_text_of_alfworld_leaves_its_examples_out() -> None:
 def test_files_without_steps_are_refused_kindly() -> None:
     with pytest.raises(TraceFormatError, match="holds no step; give the log of the trial"):
         real("react_text/alfworld_env_results_trial_0.json")
-    with pytest.raises(TraceFormatError, match="rendered for people"):
-        text_of("<html><body>", "<div class='state_obv'><pre>page</pre>", "</body></html>")
+
+
+# -- WebArena ------------------------------------------------------------------------------------------------
+
+
+def web_page(
+    observation: str, action: str | None, thought: str = "I see.", before: str = "None", url: str = "http://s/a?b=c"
+) -> str:
+    """One page as WebArena renders it, its texts not escaped."""
+    text = f"<h2>New Page</h2>\n<h3 class='url'><a href={url}>URL: {url}</a></h3>\n"
+    text += f"<div class='state_obv'><pre>{observation}</pre><div>\n"
+    text += f"<div class='prev_action' style='background-color:pink'>{before}</div>\n<div class='predict_action'>"
+    if action is not None:
+        text += f"<div class='raw_parsed_prediction' style='x'><pre>{thought}</pre></div>"
+        text += (
+            "<div class='action_object'><pre>{'action_type': <ActionTypes.CLICK: 6>, 'coords': array([0.])}</pre></div>"
+        )
+        text += f"<div class='parsed_action' style='x'><pre>{action}</pre></div>"
+    return text + "</div>\n"
+
+
+def rendered(*pages: str, task: int = 7, intent: str = "Buy a lamp") -> bytes:
+    settings = f"sites: ['shop']\ntask_id: {task}\nintent: {intent}\neval: {{'reference_answers': 'SECRET'}}\n"
+    return f"<!DOCTYPE html>\n<html><body>\n<pre>{settings}</pre>\n{''.join(pages)}</body></html>".encode()
+
+
+def verdicts(**tasks: str) -> bytes:
+    """Lines of a log for tasks like t7="PASS"; the program writes them with or without the time."""
+    return "\n".join(f"[Result] ({word}) /tmp/x/{task[1:]}.json" for task, word in tasks.items()).encode()
+
+
+def test_a_rendered_run_pairs_each_action_with_the_page_that_follows() -> None:
+    data = rendered(
+        web_page("[1] link 'Lamp'", "click [1] where [1] is [1] link 'Lamp'", "First. ```click [1]```"),
+        web_page("[2] textbox", "type [2] [red [or] blue\n] where [2] is [2] textbox 'Colour'", url="http://s/lamp"),
+        web_page("[3] button", "none", "I am lost", "Attempt to perfom \"type\" on element \"[2]\" but it was not found"),
+        web_page("[4] button", "stop [9.50]", "Done.", "The previous prediction you issued was \"I am lost\"."),
+    )  # fmt: skip
+    imported = read_sources([("run/render_7.html", data), ("run/merge_log.txt", verdicts(t7="PASS", t8="FAIL"))])
+    assert imported.report.sentence() == "Read 1 of 1 records: 4 steps in 1 episode; no problems."
+    assert "1 results in the logs belong to no run" in notes(imported)
+    click, type_, none, stop = rows(imported)
+    assert [row["action"] for row in (click, type_, none, stop)] == ["click", "type", "invalid", "stop"]
+    assert json.loads(click["arguments"]) == {"element": "1", "label": "link 'Lamp'"}
+    assert json.loads(type_["arguments"]) == {"element": "2", "text": "red [or] blue\n", "label": "textbox 'Colour'"}
+    assert (none["arguments_status"], none["arguments"], none["arguments_raw"]) == ("malformed", None, "none")
+    assert [row["tool_result"] for row in (click, type_, none, stop)] == [
+        "[2] textbox",
+        "[3] button",
+        "[4] button",
+        None,
+    ]
+    assert [bool(row["error"]) for row in (click, type_, none, stop)] == [False, True, True, False]
+    assert metadata(click)["thought"] == "First. ```click [1]```"
+    assert (click["state_text"], json.loads(click["state"])["url"], click["task"]) == (
+        "/a",
+        "http://s/a?b=c",
+        "Buy a lamp",
+    )
+    assert (stop["reward"], stop["reward_source"], stop["end_reason"]) == (
+        1.0,
+        "evaluator (merge_log.txt)",
+        "terminated",
+    )
+    assert [row["reward"] for row in (click, type_, none)] == [None] * 3
+    assert not any("SECRET" in str(value) for row in rows(imported) for value in row.values())
+
+
+def test_texts_that_look_like_html_stay_texts() -> None:
+    odd = (
+        "<script>alert(1)</script> <!-- <style> <div class='state_obv'> 3 < 4 && x &lt;b&gt; <![CDATA[ <a href=x>y</a>"
+    )
+    imported = read_source(
+        "f", rendered(web_page(odd, "click [1]"), web_page("next", "stop [ok]"), web_page(odd, None))
+    )
+    first, second = rows(imported)
+    assert (first["tool_result"], second["tool_result"]) == ("next", odd.replace("&lt;b&gt;", "<b>"))
+    assert imported.report.problems == []
+
+
+def test_a_stop_by_the_program_is_no_action_of_the_agent() -> None:
+    for words, end, timeout in (("Early stop: Reach max steps 30", "truncated", True), ("ERROR: no key", "cut", None)):
+        data = rendered(web_page("a", "scroll [down]"), web_page("b", f"stop [{words}]"))
+        imported = read_sources([("render_7.html", data), ("log.txt", verdicts(t7="FAIL"))])
+        (row,) = rows(imported)
+        assert (row["action"], row["tool_result"], row["end_reason"], row["timeout"]) == ("scroll", "b", end, timeout)
+        assert (row["reward"], metadata(row)["stopped_by_program"]) == (0.0, words)
+    with pytest.raises(TraceFormatError, match="no action of the agent"):
+        read_source("f", rendered(web_page("a", "stop [Early stop: Failed to parse actions for 3 times]")))
+
+
+def test_results_and_settings_belong_to_the_runs_of_their_folder() -> None:
+    run = rendered(web_page("a", "stop [1]"))
+    settings = json.dumps({"model": "gpt-x", "result_dir": "r", "temperature": 0.5, "action_set_tag": "id"}).encode()
+    times = b"2026-01-05 10:00:00,123 - INFO - [Config file]: 7.json\n2026-01-05 10:00:00,124 - INFO - "
+    log = times + verdicts(t7="PASS") + b"\n" + times + verdicts(t7="FAIL")  # run again: the last result counts
+    files = [
+        ("a/render_7.html", run), ("a/merge_log.txt", log), ("a/config.json", settings),
+        ("b/render_7.html", run), ("b/merge_log.txt", verdicts(t7="PASS")), ("b/log_files.txt", b"log_files/1.log"),
+        ("c/render_7.html", run), ("c/error.txt", b"[Config file]: 7.json\nTraceback"),
+    ]  # fmt: skip
+    imported = read_sources(files)
+    assert imported.report.sentence() == "Read 3 of 3 records: 3 steps in 3 episodes; no problems."
+    found = {row["episode_id"]: (row["reward"], row["behavior_policy"], row["temperature"]) for row in rows(imported)}
+    assert found == {"a/task-7": (0.0, "gpt-x", 0.5), "b/task-7": (1.0, "b", None), "c/task-7": (None, "c", None)}
+    assert "log_files.txt 1, error.txt 1" in notes(imported)
+
+
+def test_broken_runs_give_what_is_whole() -> None:
+    whole = rendered(web_page("first", "click [1]"), web_page("second", "hover [2]"), web_page("third", "stop [x]"))
+    cut = read_source("f", whole[: whole.index(b"hover")])
+    assert column(cut, "tool_result") == ["second"]
+    assert (cut.report.counts(), column(cut, "end_reason")) == ({"run cut": 1}, ["cut"])
+    twice = read_source(
+        "f", rendered(web_page("a", "click [1]") + "<div class='parsed_action'><pre>click [2]</pre></div>")
+    )
+    assert (column(twice, "arguments"), twice.report.counts()) == (['{"element":"1"}'], {"text repeated": 1})
+    unparsed = read_source("f", whole.replace(b"<pre>click [1]</pre>", b"<pre></pre>"))
+    assert column(unparsed, "action") == ["invalid", "hover", "stop"]
+    for data, sentence in (
+        (rendered("<div class='state_obv'></div>"), "no action"),
+        (verdicts(t7="PASS"), "No step could be read"),
+    ):
+        with pytest.raises(TraceFormatError, match=sentence):
+            read_source("f", data)
+
+
+def test_pictures_in_pages_are_left_out_and_playwright_is_told() -> None:
+    picture = f"<img src='data:image/png;base64,{'iVBOR' * 999}=' style='width:50vw'/>"
+    code = '<div class=\'predict_action\'>page.get_by_role("link", name="Lamp").click()</div>'
+    imported = read_source("f", rendered(web_page("a", None).replace("<div class='predict_action'>", picture + code)))
+    (row,) = rows(imported)
+    assert (row["action"], json.loads(row["arguments"])["code"][:16]) == ("click", "page.get_by_role")
+    assert "iVBOR" not in str(imported.records["raw"].to_pylist())
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name in ("trace.trace", "trace.network", *(f"resources/{i}.jpeg" for i in range(50))):
+            archive.writestr(name, b'{"type": "before"}\n' * 2)
+    folder = io.BytesIO()
+    with zipfile.ZipFile(folder, "w") as archive:
+        archive.writestr("render_7.html", rendered(web_page("a", "stop [x]")))
+        archive.writestr("trace/7.zip", sink.getvalue())
+    together = read_source("f", folder.getvalue())
+    assert [problem.file for problem in together.report.problems] == ["f/trace/7.zip"]
+    with pytest.raises(TraceFormatError, match="recording of Playwright"):
+        read_source("f", sink.getvalue())
 
 
 # -- WebShop -------------------------------------------------------------------------------------------------
