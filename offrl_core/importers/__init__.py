@@ -22,6 +22,7 @@ from offrl_core.importers import (
     claude_code,
     codex,
     inspect_ai,
+    langchain_events,
     langchain_messages,
     langfuse,
     langsmith,
@@ -175,6 +176,14 @@ IMPORTERS: dict[str, ImporterSpec] = {
         read=langsmith.read,
         example=langsmith.EXAMPLE,
         example_name="langsmith_example.jsonl",
+    ),
+    "langchain_events": ImporterSpec(
+        name="langchain_events",
+        title="LangChain events (astream_events)",
+        sniff=langchain_events.sniff,
+        read=langchain_events.read,
+        example=langchain_events.EXAMPLE,
+        example_name="langchain_events_example.jsonl",
     ),
     "mlflow": ImporterSpec(
         name="mlflow",

@@ -127,12 +127,13 @@ def trees_of(records: Iterable[Record], report: ImportReport, parse: Parse) -> l
     n_twice = 0
     for record in records:
         place = report.at(record.source, record.number)
+        n_lost = report.n_lost
         try:
             found = list(parse(record, place))
         except RecursionError:
             place.lose(None, "nested too deep", "the record is nested too deep to be read", record.raw)
             continue
-        if not found:
+        if not found and report.n_lost == n_lost:  # the dialect may have said why
             message = "the record holds no span or trace that can be read, so it was set aside"
             place.lose(None, "not a span", message, record.raw)
         for item in found:

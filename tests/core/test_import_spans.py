@@ -24,7 +24,7 @@ from offrl_core.importers.span_messages import messages_in
 from offrl_core.importers.spans import time_ns
 from tests.traces import shared_trace
 
-DIALECTS = ("langfuse", "otlp", "openai_agents", "langsmith", "mlflow")
+DIALECTS = ("langfuse", "otlp", "openai_agents", "langsmith", "langchain_events", "mlflow")
 
 
 def lines(*records: Any) -> bytes:
@@ -47,6 +47,101 @@ def brief(imported: Imported) -> list[tuple[Any, ...]]:
 
 def kinds(imported: Imported) -> dict[str, int]:
     return imported.report.counts()
+
+
+# -- LangChain events ----------------------------------------------------------------------------------------
+
+
+def happening(event: str, run: str, above: list[str] | None = None, name: str = "n", **data: Any) -> dict[str, Any]:
+    """One event of ``astream_events``; version 1 has no list of the runs above."""
+    found = {"event": event, "run_id": run, "name": name, "tags": [], "metadata": {}, "data": data}
+    return found | ({} if above is None else {"parent_ids": above})
+
+
+def constructed(kind: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "lc": 1,
+        "type": "constructor",
+        "id": ["langchain", "schema", "messages", f"{kind}Message"],
+        "kwargs": fields,
+    }
+
+
+def agent_run(version: int, root: str = "r", question: str = "where?") -> list[dict[str, Any]]:
+    """A run that calls a tool twice at once, one of them in vain, and answers; as LangGraph logs it."""
+    calls = [{"name": "find", "args": {"order": n}, "id": f"c{n}", "type": "tool_call"} for n in (7, 8)]
+    asked = {"messages": [constructed("Human", content=question)]}
+
+    def wrapped(reply: dict[str, Any]) -> Any:
+        return reply if version == 2 else {"generations": [[{"text": "", "type": "ChatGeneration", "message": reply}]]}
+
+    def event(kind: str, run: str, node: str, **data: Any) -> dict[str, Any]:
+        name = "find" if "tool" in kind else node
+        return happening(kind, f"{root}{run}", [root, f"{root}{node}"] if version == 2 else None, name, **data)
+
+    first = constructed("AI", content="I look.", tool_calls=calls)
+    results = [constructed("Tool", content="on its way", tool_call_id="c7"), "ignored"]
+    return [
+        happening("on_chain_start", root, [] if version == 2 else None, input=asked),
+        event("on_chat_model_start", "m1", "agent", input={"messages": [asked["messages"]]}),
+        event("on_chat_model_stream", "m1", "agent", chunk=constructed("AIChunk", content="I lo")),
+        event("on_chat_model_end", "m1", "agent", output=wrapped(first)),
+        event("on_tool_start", "t8", "tools", input=calls[1]),
+        event("on_tool_start", "t7", "tools", input={"order": 7}),
+        event("on_tool_end", "t7", "tools", input={"order": 7}, output=results[0]),
+        event("on_tool_error", "t8", "tools", error="KeyError(8)"),
+        event("on_chat_model_end", "m2", "agent", output=wrapped(constructed("AI", content="On its way."))),
+        happening("on_chain_end", root, [] if version == 2 else None, output={"messages": []}),
+    ]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_events_of_a_run_become_its_steps(version: int) -> None:
+    imported = read_source("f", lines(*agent_run(version), *agent_run(version, "s", "and mine?")))
+    assert imported.report.sentence() == "Read 20 of 20 records: 6 steps in 2 episodes; no problems."
+    steps = rows(imported)
+    assert [(row["episode_id"], row["action"], row["arguments"]) for row in steps[:3]] == [
+        ("r", "find", '{"order":7}'), ("r", "find", '{"order":8}'), ("r", "message", '{"text":"On its way."}'),
+    ]  # fmt: skip
+    assert [(row["tool_result"], row["error"]) for row in steps[:2]] == [("on its way", None), (None, "KeyError(8)")]
+    assert steps[0]["decision_id"] == steps[1]["decision_id"] != steps[2]["decision_id"]
+    assert [row["task"] for row in steps] == ["where?"] * 3 + ["and mine?"] * 3
+    assert all(row["latency_ms"] is None and row["reward"] is None for row in steps)
+
+
+def test_runs_of_version_2_may_be_interleaved() -> None:
+    both = [event for pair in zip(agent_run(2), agent_run(2, "s", "and mine?"), strict=True) for event in pair]
+    apart = read_source("f", lines(*agent_run(2), *agent_run(2, "s", "and mine?")))
+    assert brief(read_source("f", lines(*both))) == brief(apart)
+
+
+def test_events_of_which_only_some_were_logged_are_one_run() -> None:
+    for version in (1, 2):
+        events = [event for event in agent_run(version) if "chain" not in event["event"]]
+        imported = read_source("f", lines(*events))
+        assert imported.report.n_episodes == 1
+        assert [row["action"] for row in rows(imported)] == ["find", "find", "message"]
+    cut = read_source("f", lines(*agent_run(2)[:7]) + b'\n{"event": "on_tool')
+    assert [row["tool_result"] for row in rows(cut)] == ["on its way", None]
+    assert kinds(cut) == {"not JSON": 1}
+
+
+def test_a_record_among_events_that_is_none_is_set_aside_once() -> None:
+    imported = read_source(
+        "f", lines(*agent_run(2), {"event": "on_tool_end", "data": {}}, ["x"], {"event": 1, "run_id": "q"})
+    )
+    assert imported.report.n_lost == 3
+    assert kinds(imported) == {"not a span": 3}
+    assert (
+        read_source(
+            "f",
+            lines(
+                {"id": {}, "run_type": "llm", "trace_id": 1},
+                *[json.loads(line) for line in IMPORTERS["langsmith"].example.splitlines()],
+            ),
+        ).report.n_lost
+        == 1
+    )
 
 
 # -- real files: Langfuse ------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from offrl_core.schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, STEPS_ARROW_SC
 
 SHARED_TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PROVENANCE = ["source_file", "record", "upload_order"]
-FORMATS_WITHOUT_REWARDS = {"claude_code", "codex", "webarena"}
+FORMATS_WITHOUT_REWARDS = {"claude_code", "codex", "langchain_events", "webarena"}
 
 
 def shared_trace(path: str) -> Path:
