@@ -139,11 +139,12 @@ IMPORTERS: dict[str, ImporterSpec] = {
     ),
     "arrays": ImporterSpec(
         name="arrays",
-        title="Arrays of Minari, D4RL and d3rlpy (HDF5, Arrow)",
+        title="Arrays of Minari, D4RL, d3rlpy and RLDS (HDF5, Arrow, TFRecord)",
         sniff=arrays.sniff,
         read=arrays.read,
         example=arrays.EXAMPLE,
         example_name="arrays_example.hdf5",
+        companions=("*dataset_info.json",),
     ),
     "langfuse": ImporterSpec(
         name="langfuse",

@@ -39,7 +39,7 @@ class ArrayEpisode:
     last step, where the store has that. ``infos`` holds whatever else was stored per step.
     """
 
-    store: str  # "Minari", "D4RL", "d3rlpy"
+    store: str  # "Minari", "D4RL", "d3rlpy", "RLDS"
     number: int
     observations: Arrays
     actions: Arrays
@@ -70,7 +70,7 @@ def hdf5_episodes(name: str, data: bytes, report: ImportReport, tick: Callable[[
             store = Hdf5File(name, file, report)
             for episode, done in _episodes(store):
                 report.n_records += 1
-                yield Record(report.n_records, episode, _description(episode), name)
+                yield Record(report.n_records, episode, described(episode), name)
                 tick(done)
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise TraceFormatError(f"{name} is HDF5, but damaged ({error}). Copy it again.") from error
@@ -89,7 +89,7 @@ def _episodes(store: Hdf5File) -> Iterator[tuple[ArrayEpisode, float]]:
     raise TraceFormatError(f"{store.name} is an HDF5 file that holds {found}. {_KNOWN_LAYOUTS}.")
 
 
-def _description(episode: ArrayEpisode) -> str:
+def described(episode: ArrayEpisode) -> str:
     """An episode as its raw record: what the arrays are, not what is in them."""
     arrays = {
         what if not part else f"{what}/{part}": f"{'x'.join(map(str, array.shape))} {array.dtype}"
@@ -152,7 +152,7 @@ def arrow_episode(name: str, table: pa.Table, report: ImportReport) -> Record | 
         about={},
         **{key: None if array is None else array[:n_steps] for key, array in flat.items()},
     )
-    return Record(1, episode, _description(episode), name) if episode else None
+    return Record(1, episode, described(episode), name) if episode else None
 
 
 def _column_arrays(column: Any) -> Arrays:

@@ -1,4 +1,4 @@
-"""Arrays of classical offline RL: episodes of Minari, D4RL and d3rlpy to steps.
+"""Arrays of classical offline RL: episodes of Minari, D4RL, d3rlpy and RLDS to steps.
 
 Tables of states and actions need few labels, and arrays hold vectors of real numbers. So an action that isn't discrete
 is named after the bin it falls in, and ``state_text`` is made of bins of the observation, cut at quantiles of the data;
@@ -50,6 +50,11 @@ EXAMPLE = zlib.decompress(base64.b85decode(_PACKED_EXAMPLE))
 _LARGEST_INFO = 8  # numbers per step
 _LONGEST_INFO = 200  # characters
 _LOGPROBS = "action_log_probs"
+_METADATA = (  # fields of metadata of Minari, then of features.json and dataset_info.json of RLDS
+    {"observation_space", "action_space", "total_steps"},
+    {"pythonClassName", "featuresDict"},
+    {"fileFormat", "splits"},
+)
 
 
 # -- recognising ---------------------------------------------------------------------------------------------
@@ -62,17 +67,17 @@ def sniff(values: Sequence[Any]) -> tuple[float, str]:
     n = stores.total() + n_about
     if not n:
         return 0.0, "no record is an episode of arrays"
-    what = f"arrays of {stores.most_common(1)[0][0]}" if stores else "metadata of Minari"
+    what = f"arrays of {stores.most_common(1)[0][0]}" if stores else "metadata of arrays"
     return n / len(values), f"found {what} in {n} of the first {len(values)} records"
 
 
 def _is_metadata(value: Any) -> bool:
-    """Whether a record is a metadata.json of Minari, that of a dataset or of one episode."""
+    """Whether a record describes arrays: a dataset, or one episode in Arrow files of Minari."""
     if not isinstance(value, dict):
         return False
-    return {"observation_space", "action_space", "total_steps"} <= set(value) or (
-        {"id", "total_steps"} <= set(value) and set(value) <= {"id", "total_steps", "seed", "options"}
-    )
+    if any(fields <= set(value) for fields in _METADATA):
+        return True
+    return {"id", "total_steps"} <= set(value) and not any(isinstance(item, list) for item in value.values())
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -109,7 +114,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
             message = "this is no episode of arrays, so it was set aside"
             report.at(record.source, record.number).lose(None, "not an episode", message, record.raw)
     if about and not episodes:
-        message = "this describes a dataset but holds no step of it; give the file main_data.hdf5 from beside it, too"
+        message = "this describes a dataset but holds no step of it; give the files with the data from beside it, too"
         report.at(report.source).lose(None, "metadata without data", message)
     items = [_Item(record, record.value, _about(record, about)) for record in episodes]
     with np.errstate(all="ignore"):  # a damaged number is NaN, which is looked for where it matters

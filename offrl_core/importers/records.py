@@ -22,6 +22,7 @@ import pyarrow as pa
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers.raw_text import FilePart
 from offrl_core.importers.report import ImportReport, Place, excerpt
+from offrl_core.importers.tf_records import is_tf_records
 from offrl_core.importers.windows import LENIENT_DECODER, Window, parse_json, value_at
 
 __all__ = ["ARROW_FILE", "ARROW_STREAM", "PARQUET", "Progress", "Record", "not_json", "parse_json", "read_records"]
@@ -77,7 +78,7 @@ def read_records(
 
     Args:
         name: what to call the file in sentences; nothing is concluded from it.
-        data: the bytes, unpacked: JSON in any of its layouts, CSV, other text, Parquet, Arrow or HDF5.
+        data: the bytes, unpacked: JSON in any of its layouts, CSV, other text, Parquet, Arrow, HDF5 or TFRecord.
         report: gets the problems and ``n_records``.
         progress: called with the fraction read so far, 0 to 1.
 
@@ -97,6 +98,10 @@ def read_records(
         from offrl_core.importers.tables import arrow_rows
 
         return arrow_rows(name, data, report, tick)
+    if is_tf_records(data):
+        from offrl_core.importers.rlds import rlds_episodes
+
+        return rlds_episodes(name, data, report, tick)
     if not _is_blank(data) and _is_binary(data):
         raise TraceFormatError(
             f"{name} is neither text in UTF-8 or UTF-16 nor a data file of a known kind. "

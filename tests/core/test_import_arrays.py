@@ -126,7 +126,7 @@ def test_real_metadata_tells_actions_environment_and_policy() -> None:
         assert first["environment_version"] == first["task"] == "CartPole-v1"
         assert first["behavior_policy"] == "noisy PD, eps=0.3"
         assert "read as discrete" not in notes(imported)
-    with pytest.raises(TraceFormatError, match=r"No step .* give the file main_data.hdf5 from beside it"):
+    with pytest.raises(TraceFormatError, match=r"No step .* give the files with the data from beside it"):
         read_sources(files[:1])
 
 
@@ -321,7 +321,7 @@ def test_minari_in_arrow_files() -> None:
         ("d/data/metadata.json", json.dumps(about).encode()),
         ("d/data/10/data-0.arrow", data),
         ("d/data/2/data-0.arrow", data),
-        ("d/data/2/metadata.json", b'{"id": 2, "total_steps": 3, "seed": 7}'),
+        ("d/data/2/metadata.json", b'{"id": 2, "total_steps": 3, "seed": 7, "rewards_sum": 1.5, "rewards_mean": 0.5}'),
     ]
     imported = read_sources(files)
     assert imported.report.sentence() == "Read 2 of 2 records: 6 steps in 2 episodes; no problems."
