@@ -123,7 +123,8 @@ def _way_to_steps(value: dict[str, Any]) -> str | None:
     for key in _LISTS_OF_EPISODES:
         episodes = _inside(value, key)
         if _is_list_of_objects(episodes):
-            inner = next((k for k in _LISTS_OF_STEPS if _is_list_of_objects(_inside(episodes[0], k))), None)
+            first = next(item for item in episodes if isinstance(item, dict))
+            inner = next((k for k in _LISTS_OF_STEPS if _is_list_of_objects(_inside(first, k))), None)
             return f"{key}.{inner}" if inner else key
     return None
 
@@ -135,7 +136,8 @@ def _inside(value: dict[str, Any], key: str) -> Any:
 
 
 def _is_list_of_objects(value: Any) -> bool:
-    return bool(sequence(value)) and all(isinstance(item, dict) for item in value)
+    """Whether a list holds objects; a few other things between them (remarks, nulls) don't matter."""
+    return 2 * sum(isinstance(item, dict) for item in sequence(value)) > len(sequence(value))
 
 
 def _are_side_by_side(value: dict[str, Any]) -> bool:

@@ -90,6 +90,17 @@ def test_odd_names_of_columns_are_names(name: str) -> None:
     assert not looks_like_csv(f"Well, {name}\nSo, they went home.\nThen, nothing.")
 
 
+@pytest.mark.parametrize("between", ["a remark", None, 3, []])
+def test_steps_in_a_list_are_found_though_other_things_stand_between_them(between: Any) -> None:
+    steps = [{"act": {"name": "look"}}, between, {"act": {"name": "go", "to": "hall"}}]
+    for record in ({"history": steps}, {"episodes": [between, {"steps": steps}, {"steps": steps}]}):
+        imported = read_source("f", json.dumps(record).encode())
+        n = 1 if "history" in record else 2
+        assert imported.report.format == "step_table"
+        assert imported.steps["action"].to_pylist() == ["look", "go"] * n
+        assert (imported.report.n_steps_quarantined, imported.report.counts()["no action"]) == (n, n)
+
+
 def test_no_real_text_but_csv_is_taken_for_a_table() -> None:
     root = shared_trace("damaged").parent
     taken = {path.name for path in root.rglob("*") if path.is_file() and _is_csv(path)}
