@@ -139,10 +139,13 @@ def _recognised(
         n_before = report.n_records
         kept += source.size
         keep = len(sources) == 1 or kept <= _KEPT_BYTES
+        values = None
         try:
             values = source.look(report, keep=keep)
             source.format, source.why = (format, "") if format else recognise(source.name, values, specs)
         except TraceFormatError as error:
+            if values is None:
+                report.n_records = n_before  # whoever adopts the file reads it again
             source.n_looked_at = report.n_records - n_before
             unknown.append((source, error))
     adopt([source for source, _ in unknown], [source for source in sources if source.format], specs)

@@ -58,15 +58,18 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
             place.lose(None, "not an event", "this is no event with type, seq and ts, so it was set aside", record.raw)
         elif event["type"] == "agent.end" and session and isinstance(event.get("messages"), list):
             skipped["agent.end that a later one repeats"] += session in ends
+            report.n_records -= session in ends
             ends[session] = record
         else:
             skipped[event["type"]] += 1
+            report.n_records -= 1  # sessions are the records; their ends hold all of them
             if session:
                 open_sessions.setdefault(session, record)
 
     each_record(records, report, sort_out)
     for session, record in open_sessions.items():
         if session not in ends:
+            report.n_records += 1
             message = f"session {session} has no end with its messages in this log, so it gives no step"
             report.at(record.source, record.number).lose("sessionKey", "session without an end", message, record.raw)
     conversations: dict[str, Conversation] = {}

@@ -98,11 +98,13 @@ class Source:
         """All records, once."""
         records = self._again(self._content(), report) if self._head is None else chain(self._head, self._rest)
         self._head, self._rest, self._data = None, iter(()), b""  # read once, so nothing keeps it in memory
+        n_before = report.n_records
         try:
             for record in records:
                 self.note(record)
                 yield record
         except TraceFormatError as error:  # of an adopted file, which nobody could read before either
+            report.n_records = n_before  # what isn't read at all is told as a file, not as records
             report.lose_file(self.name, part_sentence(self.name, error))
 
     def as_lines(self) -> tuple[list[Record], FileText, int, int] | None:

@@ -8,6 +8,7 @@ import json
 import tarfile
 import zipfile
 from collections import Counter
+from itertools import chain, zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -184,6 +185,13 @@ def test_an_encrypted_or_strangely_packed_or_altered_member_is_named() -> None:
     found, report = unpacked(altered)
     assert len(found) == 2
     assert kinds(report) == [("f/a.jsonl", "damaged file")]
+
+
+def test_an_unreadable_companion_costs_a_file_and_no_record() -> None:
+    run = IMPORTERS["swe_agent"].example
+    imported = read_source("f", zipped(("a.traj", run), ("report.json", b'{"resolved_ids": ["x"')))
+    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 problem."
+    assert kinds(imported.report) == [("f/report.json", "unreadable file")]
 
 
 def test_what_file_managers_add_is_skipped_and_counted() -> None:
@@ -538,3 +546,31 @@ def test_any_damage_is_read_around_or_refused(edits: list[tuple[int, str, bytes]
         except TraceFormatError:
             continue
         assert imported.steps.num_rows == 3 or imported.report.problems  # nothing is missing without a word
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.sampled_from(list(IMPORTERS)),
+    st.sampled_from(list(IMPORTERS)),
+    st.integers(0, 2**16),
+    st.sampled_from([zipped, tarred]),
+    st.booleans(),
+)
+def test_two_formats_in_one_archive_are_counted_honestly(
+    first: str, second: str, cut: int, pack: Any, lines: bool
+) -> None:
+    one, other = IMPORTERS[first].example, IMPORTERS[second].example
+    other = other[: cut % (len(other) + 1)]
+    members = [("a", one), ("b", other)]
+    if lines:  # line by line in one file
+        pairs = zip_longest(one.splitlines(keepends=True), other.splitlines(keepends=True), fillvalue=b"")
+        members = [("a", b"".join(chain.from_iterable(pairs)))]
+    try:
+        imported = read_source("f", pack(*members))
+    except TraceFormatError:
+        return
+    report = imported.report
+    assert report.n_records_read <= report.n_records <= report.n_records_read + report.n_lost
+    assert report.n_steps == imported.steps.num_rows
+    assert report.n_episodes == len(set(imported.steps["episode_id"].to_pylist()))
+    assert sum(report.counts().values()) == len(report.problems)

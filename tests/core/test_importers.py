@@ -67,6 +67,7 @@ def test_an_importer_recognises_and_reads_its_own_example(spec: Any) -> None:
     imported = read_source("renamed.bin", spec.example)
     assert imported.report.format == spec.name
     assert imported.report.problems == []
+    assert imported.report.n_records_read == imported.report.n_records
     assert "found" in imported.report.why
     assert imported.steps.schema == STEPS_ARROW_SCHEMA
     assert imported.records.schema == RECORDS_ARROW_SCHEMA
