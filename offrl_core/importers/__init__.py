@@ -107,7 +107,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     ),
     "codex": ImporterSpec(
         name="codex",
-        title="Codex sessions",
+        title="Codex sessions (files, and what codex exec --json prints)",
         sniff=codex.sniff,
         read=codex.read,
         example=codex.EXAMPLE,

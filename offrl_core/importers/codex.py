@@ -1,6 +1,7 @@
 """Sessions of the Codex CLI (``rollout-*.jsonl``): one file is one session, its steps are the ``response_item`` lines.
 
-``event_msg`` lines repeat the same texts for the screen, so they give no step.
+``event_msg`` lines repeat the same texts for the screen, so they give no step. What ``codex exec --json`` prints is read
+as well (``codex_stream``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from offrl_core.importers.codex_stream import as_session_lines, is_streamed
 from offrl_core.importers.episode import name_of
 from offrl_core.importers.fields import Gathered, Row, label, mapping
 from offrl_core.importers.messages import Conversation, Message, each_record, gather, joined
@@ -51,7 +53,7 @@ def sniff(values: Sequence[Any]) -> tuple[float, str]:
 def _is_line(value: Any) -> bool:
     """Whether a value is a line of a session."""
     found = mapping(value)
-    return isinstance(found.get("payload"), dict) and name_of(found.get("type")) in _LINES
+    return (isinstance(found.get("payload"), dict) and name_of(found.get("type")) in _LINES) or is_streamed(value)
 
 
 def read(records: Iterable[Record], report: ImportReport) -> Gathered:
@@ -71,7 +73,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
 
     each_record((joined(lines, report) for lines in files.values()), report, parse)
     runs = gather(sessions, report)
-    runs.skipped = skipped
+    runs.skipped = +skipped
     return runs.done("sessions", "lines")
 
 
@@ -80,7 +82,12 @@ def _session(record: Record, skipped: Counter[str]) -> Conversation:
     meta: Row = {}
     model: str | None = None
     messages: list[Message] = []
-    for index, line in enumerate(record.value):
+    if all(map(is_streamed, record.value)):
+        lines = list(as_session_lines(record.value))
+    else:
+        lines = [(index, line) for index, line in enumerate(record.value) if not is_streamed(line)]
+        skipped["printed line in a session file"] += len(record.value) - len(lines)
+    for index, line in lines:
         kind, payload = line["type"], line["payload"]
         if kind == "session_meta":
             meta = meta or payload  # a resumed session repeats it
@@ -112,6 +119,8 @@ def _message(kind: str, payload: Row, record: Record, index: int) -> Message | N
     """One line as a message; None where it is about the machinery."""
     if kind == "compacted":  # from here on the model sees a summary
         return Message(record, index, "context", restarts=True)
+    if kind == "turn.started":  # the user spoke, but a printed stream doesn't say what
+        return Message(record, index, "context")
     if kind != "response_item":
         return None
     message = item_message(payload, record, index)

@@ -501,6 +501,42 @@ def test_the_output_of_stream_json_ends_with_its_cost(subtype: str, end: str) ->
 # -- Codex, LangChain, Gemini --------------------------------------------------------------------------------
 
 
+def printed(kind: str, item_kind: str, number: int, **fields: Any) -> dict[str, Any]:
+    return {"type": f"item.{kind}", "item": {"id": f"item_{number}", "type": item_kind, **fields}}
+
+
+def test_what_codex_prints_is_read_like_its_session_files() -> None:
+    first = [
+        {"type": "thread.started", "thread_id": "t1"},
+        {"type": "turn.started"},
+        printed("completed", "reasoning", 0, text="I look."),
+        printed("started", "command_execution", 1, command="ls", aggregated_output="", status="in_progress"),
+        printed(
+            "completed", "command_execution", 1, command="ls", aggregated_output="no", exit_code=2, status="failed"
+        ),
+        printed(
+            "completed", "mcp_tool_call", 2, tool="find", arguments={"q": 1}, error={"message": "down"}, status="failed"
+        ),
+        printed("updated", "todo_list", 3, items=[{"text": "a", "completed": False}]),
+        printed("completed", "todo_list", 3, items=[{"text": "a", "completed": True}]),
+        printed("completed", "agent_message", 4, text="Nothing there."),
+        {"type": "turn.completed", "usage": {"input_tokens": 5}},
+    ]
+    second = [{"type": "turn.started"}, printed("started", "command_execution", 0, command="pwd", status="in_progress")]
+    imported = read(*first, *second)
+    assert (imported.report.format, imported.report.problems) == ("codex", [])
+    found = rows(imported)
+    assert [row["action"] for row in found] == ["shell", "find", "update_plan", "message", "shell"]
+    assert [row["arguments"] for row in found[:2]] == ['{"command":"ls"}', '{"q":1}']
+    assert [(row["tool_result"], bool(row["error"])) for row in found[:2]] == [("no", True), ("down", True)]
+    assert (found[-1]["tool_result"], metadata(found[0])["thought"]) == (None, "I look.")
+    assert {row["episode_id"] for row in found} == {"t1"}
+    lines = [json.loads(line) for line in IMPORTERS["codex"].example.splitlines()]
+    mixed = read(*lines, *first)  # nobody writes this, but it must not stop the session
+    assert column(mixed, "action") == ["shell", "message"]
+    assert "printed line in a session file 10" in notes(mixed)
+
+
 def test_codex_takes_its_steps_from_items_only() -> None:
     first, last = rows(read_source("rollout.jsonl", IMPORTERS["codex"].example))
     assert (first["tool"], first["tool_result"], first["error"]) == ("shell", "1 failed", "1 failed")
