@@ -141,7 +141,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
         rows = _rows(unused_id(name, runs.used_ids, place), run, record, place)
         if rows:
             _add_what_is_beside(rows, run, record, beside, judged)
-        runs.gathered.add(replace(record, raw=_PICTURE.sub("[picture]", record.raw)), rows)
+        runs.gathered.add(replace(record, text=_PICTURE.sub("[picture]", record.raw)), rows)
     if n := sum(len(results) for results in beside.results.values()) - len(judged):
         report.notes.append(f"{n:,} results in the logs belong to no run that was uploaded.")
     return runs.done("runs", "files beside the pages", _WITHOUT_REWARDS)
