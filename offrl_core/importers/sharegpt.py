@@ -206,12 +206,15 @@ def written_calls(text: str) -> tuple[str | None, list[Call]]:
         calls = calls_of({"tool_calls": [parse_json(found)[0] or found for found in tagged]})
         return _TAGGED.sub("", text).strip() or None, calls
     match = _ACTION.search(text)
-    before = text[: match.start()] if match else ""
-    if not match or (before.strip() and not _THOUGHT.match(before)):  # "Action:" may head a paragraph of any text
+    if not match:
         return None, []
-    thought = _THOUGHT.sub("", before).strip()
+    before = text[: match.start()]
     # A model may write what it expects to follow; only the first action was taken.
     action = _NEXT_STEP.split(match[1], maxsplit=1)[0].strip()
+    has_form = any(form.fullmatch(action) for form in (_INPUT, _FENCE, _BRACKETS, _NAMED))
+    if before.strip() and not _THOUGHT.match(before) and not has_form:  # "Action:" may head a paragraph of any text
+        return None, []
+    thought = _THOUGHT.sub("", before).strip()
     return thought or None, [_written_call(action)] if action else []
 
 

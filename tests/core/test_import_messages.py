@@ -612,6 +612,8 @@ def test_gemini_contents_pair_by_name_and_streamed_pieces_give_no_step() -> None
         ("THOUGHT: t\nACTION: go to desk 1", "go", {"input": "to desk 1"}),
         ("Thought: t\nAction: get_relations(Obama)\nThought: u\nAction: other(x)", "get_relations", {"input": "Obama"}),
         ('t\n<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>', "f", {"x": 1}),
+        ("t\nAction: Operation\n```sql\nSELECT 1\n```", "Operation", {"sql": "SELECT 1"}),
+        ("t\nAction: Answer\nFinal Answer: [3]", "Answer", {"input": "Final Answer: [3]"}),
         ("Here is a plan. \nAction: see below", None, None),
         ("Just words.", None, None),
     ],
