@@ -465,7 +465,7 @@ def test_key_frames_stay_few_in_the_longest_training() -> None:
 
 def test_many_states_are_looked_at_in_parts_with_the_same_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = orl.train(small(), "iql_neural", seed=0, n_steps=40)
-    monkeypatch.setattr(networks, "MOST_SHOWN", 16)
+    monkeypatch.setattr(networks.seeds, "MOST_SHOWN", 16)
     parts = orl.train(small(), "iql_neural", seed=0, n_steps=40)
     assert parts.q_values == pytest.approx(whole.q_values, abs=1e-6, nan_ok=True)
     assert parts.policy.probabilities == pytest.approx(whole.policy.probabilities, abs=1e-6)
