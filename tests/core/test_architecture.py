@@ -23,7 +23,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("framing_expressions",),
     ("framing_parts",),
     ("framing_choices",),
-    ("policies", "sequence_policy", "mdp", "deadly_triad"),
+    ("policies", "sequence_policy", "mdp", "deadly_triad", "continuous"),
     ("behavior_policies",),
     ("worlds", "importers"),
     ("redaction",),
