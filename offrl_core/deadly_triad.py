@@ -129,6 +129,21 @@ def iterate(
     return Iterates(stacked, stacked @ problem.features.T, len(weights) <= n_sweeps)
 
 
+def outcome(run: Iterates) -> str:
+    """What became of the error, in words: explodes, dies away, shrinks, or stays.
+
+    >>> outcome(iterate(make_problem("unlogged_action"), discount=0.99, n_sweeps=200))
+    'explodes'
+    """
+    largest = run.largest
+    first, middle, last = largest[0], largest[len(largest) // 2], largest[-1]
+    if last > 100 * first and last > 2 * middle:
+        return "explodes"
+    if last < 1e-3 * first:
+        return "dies away"
+    return "shrinks" if last < 0.9 * middle else "grows" if last > 1.1 * middle else "stays"
+
+
 def growth_rate(
     problem: LinearProblem,
     *,

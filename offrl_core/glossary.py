@@ -176,4 +176,22 @@ TERMS: dict[str, Term] = {
         "against no key at all. 100 %: the pair tells nothing; 0 %: it tells all. Above 100 %: pieces too small to learn from.",
         "Σ (G − Ĝ(s,a))² / Σ (G − Ḡ)², Ĝ from the other four fifths of the episodes",
     ),
+    "extrapolation": Term(
+        "Beyond the actions that the log shows, a network only continues what it saw. Nothing pulls its Q there towards what is "
+        "so, and a policy that seeks the highest Q is drawn to where Q errs upwards.",
+        "π(s) = argmaxₐ Q(s,a), a outside {a : (s,a) in the log}",
+        "Fujimoto, Meger & Precup 2019, section 3",
+    ),
+    "deadly_triad": Term(
+        "Three things that are harmless in pairs and can explode together: values that share parameters, targets made of guesses "
+        "about later values, and a log that visits pairs in other proportions than the learned policy would.",
+        "function approximation + bootstrapping + off-policy data",
+        "Sutton & Barto 2018, section 11.3",
+    ),
+    "growth": Term(
+        "Factor by which every error is multiplied in one sweep over the log. Above 1 it explodes, however small it began; "
+        "below 1 it dies away.",
+        "ρ = spectral radius of the sweep, largest |Q| after k sweeps ∝ ρᵏ",
+        "Tsitsiklis & Van Roy 1996, section 5; Baird 1995, section 3",
+    ),
 }

@@ -20,9 +20,11 @@ from . import cql_continuous, ddpg, td3_bc
 from .exact import ExactValues, evaluate, solve
 from .learning import PointConfig, PointLearnerSpec, PointModel, PointProgress, PointTraining
 from .log import Habit, PointLog, collect
-from .world import PointWorld
+from .slices import Sliced
+from .world import DEPLOYMENTS, PointWorld
 
 __all__ = [
+    "DEPLOYMENTS",
     "ExactValues",
     "Habit",
     "LEARNERS",
@@ -33,6 +35,7 @@ __all__ = [
     "PointProgress",
     "PointTraining",
     "PointWorld",
+    "Sliced",
     "collect",
     "evaluate",
     "solve",

@@ -18,10 +18,11 @@ from scipy.sparse.linalg import spsolve
 from ..arrays import FloatArray, IntArray
 from .world import HIGH, LOW, PointWorld
 
-N_CELLS = 400  # of the state grid
+N_CELLS = 800  # of the state grid
 N_ACTIONS = 801  # of the action grid that the optimum is sought on
 
 Policy = Callable[[FloatArray], FloatArray]  # (N,) states to (N,) actions
+Solution = tuple[FloatArray, FloatArray, FloatArray]  # (S,) states, actions there, values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -33,7 +34,9 @@ class ExactValues:
         states: (S,) grid.
         actions: (S,) what the policy does there.
         v_values: (S,) discounted return from there.
-        error: largest difference in value to a grid of half as many cells, reward units.
+        error: largest difference in value to a grid of half as many cells, reward units; large where a small step decides
+            between two very different futures.
+        mean_error: difference in :attr:`mean_value` to that grid.
     """
 
     world: PointWorld
@@ -41,11 +44,12 @@ class ExactValues:
     actions: FloatArray
     v_values: FloatArray
     error: float
+    mean_error: float
 
     @property
     def mean_value(self) -> float:
         """Discounted return from a uniform start."""
-        return float(np.trapezoid(self.v_values, self.states) / (HIGH - LOW))
+        return _mean(self.states, self.v_values)
 
     def q_values(self, observations: FloatArray, actions: FloatArray) -> FloatArray:
         """Value of doing an action once and following the policy afterwards, for shapes that broadcast."""
@@ -64,21 +68,32 @@ def backup(
 
 def evaluate(world: PointWorld, policy: Policy, *, n_cells: int = N_CELLS) -> ExactValues:
     """Exact values of a deterministic policy; its actions are cut to the valid range."""
-    states, actions, v_values = _evaluated(world, policy, n_cells)
-    coarse, _, coarse_values = _evaluated(world, policy, n_cells // 2)
-    error = float(np.abs(np.interp(coarse, states, v_values) - coarse_values).max())
-    return ExactValues(world=world, states=states, actions=actions, v_values=v_values, error=error)
+    return _compared(world, _evaluated(world, policy, n_cells), _evaluated(world, policy, n_cells // 2))
 
 
 def solve(world: PointWorld, *, n_cells: int = N_CELLS, n_actions: int = N_ACTIONS) -> ExactValues:
     """The best policy among a grid of actions, by policy iteration."""
-    states, actions, v_values = _solved(world, n_cells, n_actions)
-    coarse, _, coarse_values = _solved(world, n_cells // 2, (n_actions + 1) // 2)
-    error = float(np.abs(np.interp(coarse, states, v_values) - coarse_values).max())
-    return ExactValues(world=world, states=states, actions=actions, v_values=v_values, error=error)
+    return _compared(world, _solved(world, n_cells, n_actions), _solved(world, n_cells // 2, (n_actions + 1) // 2))
 
 
-def _evaluated(world: PointWorld, policy: Policy, n_cells: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _compared(world: PointWorld, fine: Solution, coarse: Solution) -> ExactValues:
+    states, actions, v_values = fine
+    coarse_states, _, coarse_values = coarse
+    return ExactValues(
+        world=world,
+        states=states,
+        actions=actions,
+        v_values=v_values,
+        error=float(np.abs(np.interp(coarse_states, states, v_values) - coarse_values).max()),
+        mean_error=abs(_mean(states, v_values) - _mean(coarse_states, coarse_values)),
+    )
+
+
+def _mean(states: FloatArray, v_values: FloatArray) -> float:
+    return float(np.trapezoid(v_values, states) / (HIGH - LOW))
+
+
+def _evaluated(world: PointWorld, policy: Policy, n_cells: int) -> Solution:
     states = np.linspace(LOW, HIGH, n_cells + 1)
     actions = np.clip(policy(states), LOW, HIGH)
     return states, actions, _values(world, states, actions)
@@ -109,7 +124,7 @@ def _between(states: FloatArray, positions: FloatArray) -> tuple[IntArray, Float
     return below, (positions - states[below]) / cell
 
 
-def _solved(world: PointWorld, n_cells: int, n_actions: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _solved(world: PointWorld, n_cells: int, n_actions: int) -> Solution:
     states, choices = np.linspace(LOW, HIGH, n_cells + 1), np.linspace(LOW, HIGH, n_actions)
     best = np.full(len(states), n_actions // 2)
     while True:

@@ -6,6 +6,7 @@ lies in the covered range. The range is the dial: what lies outside it, the log 
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -91,6 +92,12 @@ class PointLog:
     def __len__(self) -> int:
         """N."""
         return len(self.actions)
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal rows."""
+        columns = self.observations, self.actions, self.rewards, self.next_observations
+        return hashlib.sha256(np.stack(columns).tobytes()).hexdigest()[:16]
 
     def counts(self) -> IntArray:
         """(N_BINS, N_BINS) rows per bin of states and bin of actions, both from -1 to 1."""

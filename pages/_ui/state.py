@@ -15,6 +15,8 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from offrl_core.continuous import DEPLOYMENTS as CART_DEPLOYMENTS
+from offrl_core.deadly_triad import PROBLEMS
 from offrl_core.worlds import WORLDS
 
 LINK_VERSION = "1"
@@ -89,6 +91,17 @@ FIELDS: dict[str, Field] = {
     "gen_skip": Field("mul=1.0"),
     "gen_episodes": Field(3000, _whole(1, 100_000)),
     "gen_seed": Field(42, _whole(0, 2**31)),
+    "covered_low": Field(-0.5, _number(-1, 1)),
+    "covered_high": Field(0.5, _number(-1, 1)),
+    "cart": Field("spins", _one_of(*CART_DEPLOYMENTS)),
+    "cart_state": Field(-0.8, _number(-1, 1)),
+    "cart_episodes": Field(400, _whole(10, 5000)),
+    "value_weight": Field(2.5, _number(0, 1000)),
+    "caution": Field(1.0, _number(0, 100)),
+    "triad": Field("unlogged_action", _one_of(*PROBLEMS)),
+    "triad_discount": Field(0.99, _number(0, 1)),
+    "triad_smaller": Field(0.4, _number(0, 1)),
+    "triad_caution": Field(2.0, _number(0, 100)),
 }
 
 # Places on pages that belong to the log that is looked at, and all choices that do.

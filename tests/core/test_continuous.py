@@ -170,7 +170,7 @@ def test_rollouts_meet_the_exact_value(deployment):
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_the_stated_error_bounds_the_step_to_a_much_finer_grid(deployment):
     world = PointWorld(deployment)
-    usual, fine = evaluate(world, lambda s: -s / 2), evaluate(world, lambda s: -s / 2, n_cells=1600)
+    usual, fine = evaluate(world, lambda s: -s / 2), evaluate(world, lambda s: -s / 2, n_cells=3200)
     assert np.abs(usual.v_values - fine.v_values[::4]).max() < usual.error < 2e-3
 
 

@@ -14,6 +14,7 @@ from offrl_core.deadly_triad import (
     growth_rate,
     iterate,
     make_problem,
+    outcome,
     tsitsiklis_van_roy,
     unlogged_action,
 )
@@ -126,6 +127,22 @@ def test_a_penalty_on_the_star_holds_if_it_is_large() -> None:
     assert not held.exploded
     assert held.largest.max() < 100
     assert held.largest[-1] > 1, "it keeps a bias: true values are 0"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("unlogged_action", {}, "explodes"),
+        ("unlogged_action", {"discount": 0.4}, "dies away"),
+        ("unlogged_action", {"inside_support": True}, "shrinks"),
+        ("unlogged_action", {"discount": 0.501}, "grows"),
+        ("unlogged_action", {"discount": 0.5}, "stays"),
+        ("bairds_star", {"conservative_weight": 0.5, "n_sweeps": 3000}, "explodes"),
+        ("bairds_star", {"conservative_weight": 2.0, "n_sweeps": 3000}, "stays"),
+    ],
+)
+def test_the_outcome_in_words(name: str, options: dict, words: str) -> None:
+    assert outcome(iterate(make_problem(name), **{"n_sweeps": 200, **options})) == words
 
 
 # -- bad input ------------------------------------------------------------------------------------------------

@@ -1,0 +1,144 @@
+"""Trainings of the cart on a line: shared between visitors, moved on in short slices while somebody looks at them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import streamlit as st
+
+from offrl_core.continuous import (
+    DEPLOYMENTS,
+    LEARNERS,
+    ExactValues,
+    Habit,
+    PointLog,
+    PointModel,
+    PointWorld,
+    Sliced,
+    collect,
+    evaluate,
+    solve,
+    start_point_training,
+)
+from offrl_core.params import params_of
+
+from . import state
+
+LOOK_EVERY = 0.6  # seconds
+SLICE_SECONDS = 0.06  # of each learner per look: beside three trainings, a core still has time for other visitors
+STOPPED = "w:cart_stopped"
+DIALS = {
+    "td3_bc": ("value_weight", "value_weight"),
+    "cql_continuous": ("conservative_weight", "caution"),
+}  # parameter, field
+
+
+STATES = np.linspace(-1, 1, 201)
+MARGIN = 0.02  # an action counts as outside the covered range from so far on
+
+
+class Judged(NamedTuple):
+    """A learner as it stands, and what its policy is worth under each deployment."""
+
+    model: PointModel
+    truths: dict[str, ExactValues]
+
+    @property
+    def promise(self) -> float:
+        """Mean learned value of what the policy does."""
+        return float(self.model.q_values(STATES, self.model.policy(STATES)).mean())
+
+    @property
+    def outside(self) -> float:
+        """Share of the states where the policy acts outside the covered range."""
+        actions, low, high = self.model.policy(STATES), state.get("covered_low"), state.get("covered_high")
+        return float(((actions < low - MARGIN) | (actions > high + MARGIN)).mean())
+
+
+@st.cache_resource(show_spinner=False, max_entries=64, ttl="2h")
+def log_of(deployment: str, low: float, high: float, n_episodes: int, seed: int) -> PointLog:
+    """A log of the cart."""
+    return collect(PointWorld(deployment), Habit(low=low, high=high), n_episodes=n_episodes, seed=seed)
+
+
+@st.cache_resource(show_spinner=False, max_entries=2)
+def optimum(deployment: str) -> ExactValues:
+    """The best that can be done."""
+    return solve(PointWorld(deployment))
+
+
+def chosen_log() -> PointLog:
+    """The log that the session's fields ask for."""
+    names = "cart", "covered_low", "covered_high", "cart_episodes", "seed"
+    return log_of(*(state.get(name) for name in names))
+
+
+def chosen_runs(log: PointLog) -> dict[str, Sliced]:
+    """The training of each learner on a log."""
+    parameters = {learner: {parameter: state.get(field)} for learner, (parameter, field) in DIALS.items()}
+    seed = state.get("seed")
+    return {name: _run(log.fingerprint, name, seed, parameters.get(name, {}), log) for name in LEARNERS}
+
+
+@st.cache_resource(show_spinner=False, max_entries=96, ttl="2h")
+def _run(fingerprint: str, learner: str, seed: int, parameters: dict[str, float], _log: PointLog) -> Sliced:
+    return Sliced(start_point_training(_log, learner, seed=seed, **parameters))
+
+
+def judged(run: Sliced) -> Judged:
+    """The model of a run as it stands now, with its exact values."""
+    model = run.latest.model
+    return Judged(model, {name: _worth(name, model.actor_parameters.tobytes(), model) for name in DEPLOYMENTS})
+
+
+@st.cache_resource(show_spinner=False, max_entries=64, ttl="2h")
+def _worth(deployment: str, actor: bytes, _model: PointModel) -> ExactValues:
+    return evaluate(PointWorld(deployment), _model.policy)
+
+
+def is_stopped() -> bool:
+    """Whether this visitor has stopped the trainings; they rest then, unless another visitor looks at them."""
+    return bool(st.session_state.get(STOPPED))
+
+
+def render_dials() -> None:
+    """What can be changed beside the covered range."""
+    with st.popover("More", icon=":material/tune:"):
+        st.number_input("Episodes of five steps", 10, 5000, step=100, **state.bound("cart_episodes"))
+        st.number_input("Seed", 0, 2**31, **state.bound("seed"), help="Of the log and of the learners.")
+        for learner, (parameter, field) in DIALS.items():
+            about = params_of(LEARNERS[learner].config_class)[parameter]
+            low, high, step = float(about.low or 0), float(about.high or 0), float(about.step or 1)
+            st.number_input(
+                f"{LEARNERS[learner].short}: {about.caption}",
+                low,
+                high,
+                step=step,
+                **state.bound(field),
+                help=about.tooltip,
+            )
+
+
+def take_range() -> None:
+    """Callback: the slider's two ends become the covered range."""
+    low, high = st.session_state["w:covered"]
+    if high - low >= 0.1:
+        state.put("covered_low", low)
+        state.put("covered_high", high)
+
+
+def render_progress(runs: dict[str, Sliced]) -> None:
+    """How far the trainings are, and the button that stops them."""
+    steps, total = (sum(getattr(run.latest, name) for run in runs.values()) for name in ("step", "total"))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if steps < total:
+            label, icon = ("Go on", ":material/play_arrow:") if is_stopped() else ("Stop", ":material/stop:")
+            st.button(label, icon=icon, key="w:cart_stop", on_click=_turn)
+        seconds = sum(run.seconds for run in runs.values())
+        said = "done" if steps == total else "stopped" if is_stopped() else "learning"
+        st.progress(steps / total, text=f"{said}: {steps:,} of {total:,} gradient steps, {seconds:.1f} s of computing")
+
+
+def _turn() -> None:
+    st.session_state[STOPPED] = not is_stopped()
