@@ -14,19 +14,8 @@ FINE = np.linspace(-1, 1, 161)
 
 def render_controls() -> None:
     """The dial of the log, the hidden truth, and where the slice is."""
-    state.set_widget("w:covered", (state.get("covered_low"), state.get("covered_high")))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        st.slider(
-            "**Strengths the log shows** (covered range of actions)",
-            -1.0,
-            1.0,
-            step=0.05,
-            key="w:covered",
-            on_change=cart.take_range,
-            width=340,
-            help="The agent behind the log never acts outside this range. Turn it, and all three learn anew. "
-            + layout.tip("coverage"),
-        )
+        cart.render_range()
         st.segmented_control(
             "Beyond ±0.5 the wheels…",
             list(DEPLOYMENTS),

@@ -9,7 +9,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import sort_order, state_table
 from offrl_core.figures.heatmaps import make_q_maps
 from offrl_core.worlds import WORLDS
-from pages._ui import bands, evidence, layout, ledger, navigation, parameters, state, sweeps, work
+from pages._ui import bands, evidence, grids, layout, ledger, navigation, parameters, state, sweeps, work
 
 ROWS = 30
 MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
@@ -116,6 +116,11 @@ def render_page(now: work.Current) -> None:
         return
     evidence.render_promise(dataset, model)
     ledger.render_total(dataset, model, deployment, state.get("min_count"))
+    if grids.choose(now.world):
+        points = grids.render_grid(now.world, dataset, model, sweeps.frame_at_sweep(model), true_q, supported)
+        evidence.take_click(points)
+        evidence.render_evidence(dataset, model, true_q, state.get("min_count"))
+        return
     table = state_table(dataset, model, true_q, state.get("min_count"))
     rows = ordered_states(dataset, table)
     if not len(rows):

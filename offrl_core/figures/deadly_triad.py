@@ -28,7 +28,7 @@ def make_growth(runs: Sequence[Growth], rate: float, *, n_sweeps: int) -> go.Fig
 
     Args:
         runs: at most four; the first one is the one without a guard.
-        rate: closed form of its factor per sweep; drawn through its last value, where slower modes have died away.
+        rate: closed form of its factor per sweep; drawn through its last value on the axis, where slower modes have died away.
         n_sweeps: end of the axis.
     """
     layout = house_layout(height=460)
@@ -64,11 +64,11 @@ def _curve(run: Growth, look: tuple[str, str]) -> dict[str, Any]:
 
 
 def _predicted(largest: FloatArray, rate: float) -> dict[str, Any]:
-    """The straight line of a constant factor per sweep, through the last value."""
-    kept = _kept(len(largest))
-    with np.errstate(divide="ignore", over="ignore"):
-        powers = np.log10(max(float(largest[-1]), FLOOR)) - (len(largest) - 1 - kept) * np.log10(rate)
-    seen = (powers > np.log10(FLOOR)) & (powers < 300)
+    """The straight line of a constant factor per sweep, through the last value on the axis."""
+    kept, last = _kept(len(largest)), int(np.flatnonzero(largest > FLOOR)[-1])
+    slope = np.log10(max(rate, np.finfo(float).tiny))
+    powers = np.log10(largest[last]) + (kept - last) * slope
+    seen = (powers >= np.log10(FLOOR)) & (powers < 300)
     return {
         "type": "scatter",
         "x": narrow(kept[seen].astype(float)),

@@ -14,10 +14,12 @@ from .theme import (
     DIFFERENCE_SCALE,
     VALUE_SCALE,
     click_targets,
+    colour_limit,
     hatched_cells,
     house_layout,
     label,
     labels,
+    largest,
     narrow,
 )
 
@@ -112,8 +114,7 @@ def make_q_maps(
     layout |= {"margin": layout["margin"] | {"t": 56}, "annotations": []}
     layout["yaxis"] |= _state_axis(states)
     everything = [learned] if true is None else [learned, true]
-    # A learner may punish what it never saw by far more than anything else is worth; that must not bleach the rest.
-    bound = min(_bound(everything), 3 * _bound([values[supported] for values in everything]))
+    bound = colour_limit(everything, supported)
     traces: list[dict[str, Any]] = []
     gap = 0.02
     width = (1 - gap * (len(panels) - 1)) / len(panels)
@@ -124,7 +125,7 @@ def make_q_maps(
             layout["xaxis"] | _action_axis(actions) | {"domain": [start, start + width], "anchor": "y"}
         )
         layout["annotations"].append(_panel_title(title, start))
-        limit = bound if scale is VALUE_SCALE else _bound([values])
+        limit = bound if scale is VALUE_SCALE else largest([values])
         shown = np.where(valid, values, np.nan)
         texts = [
             [
@@ -185,7 +186,7 @@ def make_band_map(
         unsupported_share: (R, A) share of the band's valid pairs outside the support.
     """
     valid = ~np.isnan(mean_q)
-    limit = _bound([mean_q])
+    limit = largest([mean_q])
     texts = [
         [
             f"{label(title, 90)}<br>{label(action)}: mean Q {mean_q[r, a]:+.3f}, {unsupported_share[r, a]:.0%} unsupported"
@@ -251,12 +252,6 @@ def _state_axis(states: Sequence[str]) -> dict[str, Any]:
         "range": [len(states) - 0.5, -0.5],
         "showgrid": False,
     }
-
-
-def _bound(tables: Sequence[FloatArray]) -> float:
-    """Largest absolute finite value, so that the middle colour is zero in every panel."""
-    finite = [np.abs(table[np.isfinite(table)]) for table in tables]
-    return max([float(values.max()) for values in finite if values.size] + [1e-9])
 
 
 def _cell_text(values: FloatArray, valid: BoolArray, form: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import FloatArray
+from ..arrays import BoolArray, FloatArray
 
 SUPPORTED = "#3A8DC4"
 UNSUPPORTED = "#E08A1E"
@@ -64,6 +64,20 @@ def house_layout(*, height: int, title: str = "") -> dict[str, Any]:
 def narrow(values: FloatArray) -> np.ndarray:
     """float32 for the wire: half the bytes, and more digits than a colour can show."""
     return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def colour_limit(tables: Sequence[FloatArray], supported: BoolArray) -> float:
+    """Value of the darkest colour of several (S, A) tables of Q, the same on both sides of 0.
+
+    A learner may punish what it never saw by far more than anything else is worth; that must not bleach the rest.
+    """
+    return min(largest(tables), 3 * largest([table[supported] for table in tables]))
+
+
+def largest(tables: Sequence[FloatArray]) -> float:
+    """Largest absolute finite value."""
+    finite = [np.abs(table[np.isfinite(table)]) for table in tables]
+    return max([float(values.max()) for values in finite if values.size] + [1e-9])
 
 
 def hatched_cells(cells: Sequence[tuple[float, float]], *, hatch: bool = True) -> dict[str, Any]:

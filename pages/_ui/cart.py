@@ -23,7 +23,7 @@ from offrl_core.continuous import (
 )
 from offrl_core.params import params_of
 
-from . import state
+from . import layout, state
 
 LOOK_EVERY = 0.6  # seconds
 SLICE_SECONDS = 0.06  # of each learner per look: beside three trainings, a core still has time for other visitors
@@ -34,6 +34,7 @@ DIALS = {
 }  # parameter, field
 
 
+NARROWEST = 0.1  # covered range that a visitor can choose
 STATES = np.linspace(-1, 1, 201)
 MARGIN = 0.02  # an action counts as outside the covered range from so far on
 
@@ -120,10 +121,30 @@ def render_dials() -> None:
             )
 
 
-def take_range() -> None:
-    """Callback: the slider's two ends become the covered range."""
+def render_range() -> None:
+    """The dial of the log. A link with its two ends the wrong way round, or too close, gets the default back, and is told."""
+    if state.get("covered_high") - state.get("covered_low") < NARROWEST - 1e-9:
+        layout.warning(f"The covered range of this link is narrower than {NARROWEST:g}; the default is used.")
+        for name in ("covered_low", "covered_high"):
+            state.put(name, state.FIELDS[name].default)
+    state.set_widget("w:covered", (state.get("covered_low"), state.get("covered_high")))
+    st.slider(
+        "**Strengths the log shows** (covered range of actions)",
+        -1.0,
+        1.0,
+        step=0.05,
+        key="w:covered",
+        on_change=_take_range,
+        width=340,
+        help="The agent behind the log never acts outside this range. Turn it, and all three learn anew. "
+        + layout.tip("coverage"),
+    )
+
+
+def _take_range() -> None:
+    """The slider's two ends become the covered range, unless they stand too close."""
     low, high = st.session_state["w:covered"]
-    if high - low >= 0.1:
+    if high - low >= NARROWEST - 1e-9:
         state.put("covered_low", low)
         state.put("covered_high", high)
 

@@ -73,6 +73,7 @@ FIELDS: dict[str, Field] = {
     "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),
     "only": Field(""),
     "q_view": Field("values", _one_of("values", "ledger")),
+    "picture": Field("grid", _one_of("grid", "table")),
     "task": Field(""),
     "first": Field(0, _whole(0, 10**9)),
     "cell_state": Field(""),
