@@ -126,8 +126,8 @@ def render_live() -> None:
             for run in runs.values():
                 run.advance(cart.SLICE_SECONDS)
         done = all(run.done for run in runs.values())
-        if running and (done or cart.is_stopped()):
-            st.rerun()
+        if running != (not done and not cart.is_stopped()):
+            st.rerun()  # to look again and again, or no longer
         now = {name: cart.judged(run) for name, run in runs.items()}
         cart.render_progress(runs)
         render_pictures(now, log)

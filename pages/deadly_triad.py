@@ -9,8 +9,8 @@ from offrl_core.deadly_triad import PROBLEMS, Iterates, LinearProblem, growth_ra
 from offrl_core.figures.deadly_triad import Growth, make_growth
 from pages._ui import layout, navigation, state
 
-POWERS = 50  # of ten that an explosion is followed through
-FEWEST, MOST = 200, 4000  # sweeps
+POWERS = 40  # of ten that an explosion is followed through
+FEWEST, MOST = 200, 2000  # sweeps
 
 
 @st.cache_resource(show_spinner=False)

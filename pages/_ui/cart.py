@@ -26,7 +26,7 @@ from offrl_core.params import params_of
 from . import layout, state
 
 LOOK_EVERY = 0.6  # seconds
-SLICE_SECONDS = 0.06  # of each learner per look: beside three trainings, a core still has time for other visitors
+SLICE_SECONDS = 0.1  # of each learner per look: half of a core at most, while one visitor looks
 STOPPED = "w:cart_stopped"
 DIALS = {
     "td3_bc": ("value_weight", "value_weight"),

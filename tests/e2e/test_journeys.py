@@ -159,6 +159,27 @@ def test_a_run_outlives_the_tab_that_started_it(page, browser, server):
     later.context.close()
 
 
+def test_a_triangle_of_a_grid_opens_its_evidence_in_each_of_its_pictures(page):
+    page.goto("/q_values?data=generated&gen_world=gridworld&gen_behavior=careful&gen_episodes=200")
+    settle(page)
+    click_cell(page, "grid-Learned", "row 3, column 1", "right")
+    page.get_by_role("heading", name="right in row 3, column 1").wait_for()
+    page.get_by_text("0 rows.").wait_for()
+    settle(page)
+    click_cell(page, "grid-Visits", "row 3, column 0", "up")
+    page.get_by_role("heading", name="up in row 3, column 0").wait_for()
+
+
+def test_continuous_actions_learn_while_one_looks_and_stop_and_go_on(page):
+    page.goto("/continuous?cart_episodes=50")
+    page.get_by_text("gradient steps").wait_for()
+    page.get_by_role("button", name="Stop").click()
+    page.get_by_text(re.compile("stopped: [0-9,]+ of 6,000")).wait_for()
+    said = page.get_by_text("gradient steps").inner_text()
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_text(said.removeprefix("stopped")).wait_for(state="detached")  # a step further
+
+
 SCREENS = {
     "light, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"},
     "dark, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "dark"},
@@ -181,6 +202,8 @@ def test_every_page_fits_every_screen(page):
         "/train",
         "/q_values",
         "/shift",
+        "/continuous",
+        "/deadly_triad",
         "/query",
     ):
         page.goto(f"{path}?edits=drop:mul:recollect")
