@@ -32,12 +32,8 @@ def choose_page() -> st.Page:
             st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q_values"),
             st.Page("pages/shift.py", title="Shift", icon=":material/alt_route:", url_path="shift"),
             st.Page("pages/evaluate.py", title="Evaluate", icon=":material/balance:", url_path="evaluate"),
-            st.Page(
-                "pages/continuous.py", title="Continuous actions", icon=":material/show_chart:", url_path="continuous"
-            ),
-            st.Page(
-                "pages/deadly_triad.py", title="Deadly triad", icon=":material/trending_up:", url_path="deadly_triad"
-            ),
+            st.Page("pages/continuous.py", title="Continuous", icon=":material/show_chart:", url_path="continuous"),
+            st.Page("pages/deadly_triad.py", title="Deadly triad", icon=":material/bolt:", url_path="deadly_triad"),
             st.Page("pages/query.py", title="Query", icon=":material/terminal:", url_path="query"),
         ],
         position="top",
