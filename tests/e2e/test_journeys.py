@@ -102,7 +102,7 @@ def workbench_files(folder):
 def open_log_tool(page, name):
     """A page of the menu "Log tools"."""
     page.get_by_text("Log tools").first.click()
-    page.get_by_role("link", name=name).click()
+    page.get_by_role("menuitem", name=name).click()
 
 
 def test_the_workbench_from_a_file_without_rewards_to_its_values_and_back(page, tmp_path):
