@@ -73,6 +73,7 @@ _HOMES = {
     "score_forecast": "evaluation.forecast",
     "start_training": "training",
     "submit": "jobs",
+    "submit_seeds": "jobs",
     "train": "training",
     "value_ledger": "evaluation.ledger",
     "with_rewards": "rewards",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from ..dataset import Dataset
-from .engine import Engine, Limits
+from .engine import Engine
 from .job import Job
+from .limits import Limits
 
-__all__ = ["Engine", "Job", "Limits", "default_engine", "find_job", "submit"]
+__all__ = ["Engine", "Job", "Limits", "default_engine", "find_job", "submit", "submit_seeds"]
 
 SHARED_VARIABLE = "OFFRL_SHARED"  # a directory that all machines of a cluster see
 
@@ -31,6 +33,13 @@ def default_engine() -> Engine:
 def submit(dataset: Dataset, algorithm: str, *, seed: int = 0, owner: str = "", **parameters: Any) -> Job:
     """Train beside the caller, see :meth:`Engine.submit`."""
     return default_engine().submit(dataset, algorithm, seed=seed, owner=owner, **parameters)
+
+
+def submit_seeds(
+    dataset: Dataset, algorithm: str, *, seeds: Sequence[int], owner: str = "", **parameters: Any
+) -> list[Job]:
+    """Train many seeds beside the caller, see :meth:`Engine.submit_seeds`."""
+    return default_engine().submit_seeds(dataset, algorithm, seeds=seeds, owner=owner, **parameters)
 
 
 def find_job(run_id: str, owner: str = "") -> Job | None:

@@ -30,7 +30,7 @@ class Task:
         state: see :class:`Job`.
         history: what was reported.
         checkpoint: the last state that a slice ended in.
-        number: of the next slice.
+        alone: whether it is kept out of batches: something went wrong in one, or it ended before the others.
         strikes: workers that died on it.
         stop_wanted: whether all owners have left.
         error: why it failed.
@@ -47,7 +47,7 @@ class Task:
     state: JobState = "queued"
     history: History = field(default_factory=History)
     checkpoint: bytes | None = None
-    number: int = 0
+    alone: bool = False
     strikes: int = 0
     stop_wanted: bool = False
     error: str = ""
@@ -62,9 +62,15 @@ class Task:
         """Whether nothing will change any more."""
         return self.state in FINAL
 
+    def goes_with(self, other: Task) -> bool:
+        """Whether the next slice of both can be one computation: they differ in nothing but the seed, and stand side by side."""
+        if self.alone or other.alone or self.work is None or other.work is None:
+            return False
+        return self.history.n_seen == other.history.n_seen and self.work.goes_with(other.work)
+
     def start_again(self) -> None:
         """Forget all progress: the learner can only begin anew, and nothing that a worker still holds of it counts."""
-        self.checkpoint, self.number, self.history = None, 0, History()
+        self.checkpoint, self.history = None, History()
         if self.work is not None:
             self.work = replace(self.work, key=self.new_key())
 

@@ -19,6 +19,13 @@ class Line(Generic[_T]):
         """Let a job stand behind the owner's others; a new owner stands behind all others."""
         self._jobs.setdefault(owner, []).append(job)
 
+    def hasten(self, job: _T) -> None:
+        """Let a job stand before the owner's others."""
+        for jobs in self._jobs.values():
+            if job in jobs:
+                jobs.remove(job)
+                jobs.insert(0, job)
+
     def remove(self, job: _T) -> None:
         """Take a job out, wherever it stands."""
         for owner, jobs in list(self._jobs.items()):
@@ -29,12 +36,27 @@ class Line(Generic[_T]):
 
     def next(self, may_run: Callable[[_T], bool]) -> _T | None:
         """The first job that may run, of the owner whose turn it is; that owner's next turn comes after all others'."""
-        for owner, jobs in self._jobs.items():
+        for jobs in self._jobs.values():
             for job in jobs:
                 if may_run(job):
-                    self._jobs[owner] = self._jobs.pop(owner)
+                    self.pass_turn(job)
                     return job
         return None
+
+    def queues(self) -> list[list[_T]]:
+        """The jobs of each owner, in the order of turns."""
+        return [list(jobs) for jobs in self._jobs.values()]
+
+    def pass_turn(self, job: _T) -> None:
+        """The owner of this job has had a turn: the next one comes after all others'."""
+        owner = next((owner for owner, jobs in self._jobs.items() if job in jobs), None)
+        if owner is not None:
+            self._jobs[owner] = self._jobs.pop(owner)
+
+    @property
+    def n_owners(self) -> int:
+        """How many take turns."""
+        return len(self._jobs)
 
     def place(self, job: _T, waiting: Collection[_T]) -> int:
         """How far in front a job stands among those that wait for their first turn: 1 is next; 0 where it doesn't wait.

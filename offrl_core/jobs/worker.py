@@ -1,7 +1,8 @@
 """What happens in a worker process: a slice of a training, and the walls around the process.
 
 A slice goes from a state to a state in about so many seconds. Where the learner of the last slice is still in the middle of
-its work here, it simply goes on; else it starts from the state. Nothing escapes as an exception: the server may lack the
+its work here, it simply goes on; else it starts from the state. Several seeds of one training may share a slice: each has a
+start, a history and an end of its own. Nothing escapes as an exception: the server may lack the
 package that an exception comes from, so it gets a sentence.
 """
 
@@ -21,7 +22,7 @@ from ..dataset import Dataset
 from ..dataset_files import load_dataset
 from ..errors import OffRLError
 from ..history import Event, History
-from ..interfaces import AlgorithmSpec, TrainedModel, Training
+from ..interfaces import AlgorithmSpec, SeedsTraining, TrainedModel, Training
 from .states import decode_state, encode_state
 
 MAX_DATASETS = 2  # that a worker keeps at hand
@@ -38,16 +39,30 @@ class Work:
     seed: int
     dataset: Path
 
+    def goes_with(self, other: Work) -> bool:
+        """Whether both differ in nothing but the seed, and the learner can train many seeds at once."""
+        spec = self.algorithm
+        return (
+            spec.resumable
+            and spec.train_seeds is not None
+            and spec is other.algorithm
+            and (self.config, self.dataset) == (other.config, other.dataset)
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceStart:
-    """Where a slice goes on: the last state (None: at the beginning, or in the worker's own memory), and for how long."""
+    """Where a slice goes on.
 
-    number: int = 0
+    Attributes:
+        state: the last one; None at the beginning, or where the learner is in the worker's own memory.
+        n_seen: signs of life so far, kept or not: where the learner stands.
+        n_frames: key frames so far.
+    """
+
     state: bytes | None = None
     n_seen: int = 0
     n_frames: int = 0
-    seconds: float = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +75,11 @@ class SliceEnd:
         n_seen: signs of life so far, kept or not.
         n_frames: key frames so far.
         model: once it is trained.
+        ahead: this seed has ended and the others of its batch have not; what it did since the slice began is not told. It
+            goes on alone from there, and ends the same way.
         refusal: why the learner can't do this, on purpose.
         failure: what went wrong; the process isn't to be trusted any more.
         lost: the learner that was to go on isn't in this process.
-        seconds: that the slice took.
     """
 
     state: bytes | None = None
@@ -71,30 +87,30 @@ class SliceEnd:
     n_seen: int = 0
     n_frames: int = 0
     model: TrainedModel | None = None
+    ahead: bool = False
     refusal: str = ""
     failure: str = ""
     lost: bool = False
-    seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class _Bench:
     """The learner in the middle of its work, and the datasets at hand."""
 
-    training: Training | None = None
-    key: str = ""
-    number: int = 0  # of the slice that would go on here
+    training: SeedsTraining | None = None
+    keys: tuple[str, ...] = ()
+    n_seen: int = 0  # signs of life behind which it would go on
     datasets: dict[Path, Dataset] = field(default_factory=dict)
 
     def clear(self) -> None:
         """Let go of the learner."""
-        training, self.training, self.key = self.training, None, ""
+        training, self.training, self.keys = self.training, None, ()
         if training is not None:
             training.close()
 
-    def goes_on(self, work: Work, start: SliceStart) -> bool:
+    def goes_on(self, keys: tuple[str, ...], n_seen: int) -> bool:
         """Whether the learner here stands exactly where the slice begins."""
-        return self.training is not None and (self.key, self.number) == (work.key, start.number)
+        return self.training is not None and (self.keys, self.n_seen) == (keys, n_seen)
 
     def dataset(self, path: Path) -> Dataset:
         """Read a dataset, or take it from those at hand."""
@@ -108,67 +124,111 @@ class _Bench:
 _bench = _Bench()
 
 
-def run_slice(work: Work, start: SliceStart) -> SliceEnd:
-    """Train for about ``start.seconds``, to the first sign of life from which another slice can go on."""
-    began = time.perf_counter()
+def run_slice(works: tuple[Work, ...], starts: tuple[SliceStart, ...], seconds: float) -> tuple[SliceEnd, ...]:
+    """Train for about so many seconds, to the first sign of life from which another slice can go on.
+
+    Args:
+        works: one, or several that differ in nothing but the seed and are trained as one computation.
+        starts: where each goes on; all stand at the same sign of life.
+        seconds: length of the slice.
+
+    Returns:
+        One end for each.
+    """
+    keys, n_seen = tuple(work.key for work in works), starts[0].n_seen
     try:
-        if not _bench.goes_on(work, start):
+        if not _bench.goes_on(keys, n_seen):
             _bench.clear()
-            if start.number and start.state is None:
-                return SliceEnd(lost=True)
-            _bench.training, _bench.key = _begin(work, start), work.key
-        return _advance(work, start, began)
+            if n_seen and starts[0].state is None:
+                return (SliceEnd(lost=True),) * len(works)
+            _bench.training, _bench.keys = _begin(works, starts), keys
+        return _advance(works[0].algorithm, starts, seconds)
     except OffRLError as error:
-        return SliceEnd(refusal=str(error), **_leave(began))
+        return _left(works, SliceEnd(refusal=str(error)))
     except MemoryError:
-        return SliceEnd(failure="It needs more memory than a worker may use.", **_leave(began))
+        return _left(works, SliceEnd(failure="It needs more memory than a worker may use."))
     except BaseException as error:
-        return SliceEnd(failure=f"{type(error).__name__}: {str(error)[:500]}", **_leave(began))
+        return _left(works, SliceEnd(failure=f"{type(error).__name__}: {str(error)[:500]}"))
 
 
-def _begin(work: Work, start: SliceStart) -> Training:
-    dataset = _bench.dataset(work.dataset)
-    if start.state is None:
-        return work.algorithm.train(dataset, work.config, seed=work.seed)
-    return work.algorithm.train(dataset, work.config, seed=work.seed, resume_from=decode_state(start.state))
+def _begin(works: tuple[Work, ...], starts: tuple[SliceStart, ...]) -> SeedsTraining:
+    first = works[0]
+    dataset, spec = _bench.dataset(first.dataset), first.algorithm
+    states = [decode_state(start.state) for start in starts if start.state is not None]
+    if len(works) == 1:
+        return _alone(
+            spec.train(dataset, first.config, seed=first.seed, **({"resume_from": states[0]} if states else {}))
+        )
+    assert spec.train_seeds is not None
+    return spec.train_seeds(dataset, first.config, seeds=[work.seed for work in works], resume_from=states or None)
 
 
-def _advance(work: Work, start: SliceStart, began: float) -> SliceEnd:
+def _alone(training: Training) -> SeedsTraining:
+    """The training of one seed in the form of that of many."""
+    try:
+        while True:
+            try:
+                progress = next(training)
+            except StopIteration as finished:
+                return (finished.value,)
+            yield (progress,)
+    finally:
+        training.close()
+
+
+def _advance(spec: AlgorithmSpec, starts: tuple[SliceStart, ...], seconds: float) -> tuple[SliceEnd, ...]:
     assert _bench.training is not None
-    history = History(start.n_seen, start.n_frames)
-    state, model = None, None
-    ends = time.perf_counter() + start.seconds
+    histories = [History(start.n_seen, start.n_frames) for start in starts]
+    ends = time.perf_counter() + seconds
     while True:
         try:
-            progress = next(_bench.training)
+            signs = next(_bench.training)
         except StopIteration as finished:
-            model = finished.value
-            if not isinstance(model, TrainedModel):
-                raise TypeError(f"{work.algorithm.name} returned no trained model") from None
+            _bench.clear()
+            return _all_trained(spec, finished.value, starts, histories)
+        for history, progress in zip(histories, signs, strict=True):
+            if progress is not None:
+                history.append(progress)
+        going = [progress for progress in signs if progress is not None]
+        may_end = not spec.resumable or all(progress.state is not None for progress in going)
+        if going and may_end and time.perf_counter() >= ends:
             break
-        history.append(progress)
-        if time.perf_counter() >= ends and (progress.state is not None or not work.algorithm.resumable):
-            state = None if progress.state is None else encode_state(progress.state)
-            break
-    if model is not None:
-        _bench.clear()
-    _bench.number = start.number + 1
+    _bench.n_seen = max(history.n_seen for history in histories)
+    return tuple(
+        SliceEnd(ahead=True)
+        if progress is None
+        else _end(start, history, state=None if progress.state is None else encode_state(progress.state))
+        for start, history, progress in zip(starts, histories, signs, strict=True)
+    )
+
+
+def _all_trained(
+    spec: AlgorithmSpec, models: tuple[Any, ...], starts: tuple[SliceStart, ...], histories: list[History]
+) -> tuple[SliceEnd, ...]:
+    if not all(isinstance(model, TrainedModel) for model in models):
+        raise TypeError(f"{spec.name} returned no trained model") from None
+    triples = zip(starts, histories, models, strict=True)
+    return tuple(_end(start, history, model=model) for start, history, model in triples)
+
+
+def _end(
+    start: SliceStart, history: History, *, state: bytes | None = None, model: TrainedModel | None = None
+) -> SliceEnd:
     return SliceEnd(
         state=state,
         events=history.events(start.n_seen),
         n_seen=history.n_seen,
         n_frames=history.n_frames,
         model=model,
-        seconds=time.perf_counter() - began,
     )
 
 
-def _leave(began: float) -> dict[str, Any]:
-    """Drop everything: what is left in memory belongs to nobody."""
+def _left(works: tuple[Work, ...], why: SliceEnd) -> tuple[SliceEnd, ...]:
+    """Drop everything, as what is left in memory belongs to nobody, and say why to each."""
     with contextlib.suppress(BaseException):
         _bench.clear()
     _bench.datasets.clear()
-    return {"seconds": time.perf_counter() - began}
+    return (why,) * len(works)
 
 
 def be_ready() -> int:

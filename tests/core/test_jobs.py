@@ -26,8 +26,8 @@ from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidConfig, JobCancelled, JobFailed, NotPossible, TooManyJobs, UnknownName
 from offrl_core.interfaces import TrainedModel
 from offrl_core.jobs import Engine, Job, Limits, slots, worker
-from offrl_core.jobs.engine import remove_left_behind
 from offrl_core.jobs.line import Line
+from offrl_core.jobs.shelf import remove_left_behind
 from offrl_core.jobs.worker import SliceStart, Work, run_slice
 
 from .helpers import episode, few_examples, make_log
@@ -51,9 +51,10 @@ def small() -> Dataset:
 
 
 class ThreadSlot:
-    """A slot in this process, which says what ran in it and how often it was reset."""
+    """A slot in this process, which says what ran in it (several seeds at once, where they share a slice) and how often it
+    was reset."""
 
-    def __init__(self, ran: list[Work]) -> None:
+    def __init__(self, ran: list[tuple[Work, ...]]) -> None:
         self.ran, self.pool = ran, ThreadPoolExecutor(1)
         self.n_resets = 0
         self.deaths: dict[int, int] = {}  # seed -> how many of its slices end in death, the first slice spared
@@ -61,10 +62,11 @@ class ThreadSlot:
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
         if function is not run_slice:
             return self.pool.submit(function, *arguments)
-        work, start = arguments
-        self.ran.append(work)
-        dies = start.number and self.deaths.get(work.seed, 0)
-        self.deaths[work.seed] = self.deaths.get(work.seed, 0) - bool(dies)
+        works, starts, _ = arguments
+        self.ran.append(works)
+        dies = any(start.n_seen and self.deaths.get(work.seed, 0) for work, start in zip(works, starts, strict=True))
+        for work in works if dies else ():
+            self.deaths[work.seed] = max(0, self.deaths.get(work.seed, 0) - 1)
         return self.pool.submit(self.die if dies else function, *arguments)
 
     def die(self, *arguments: Any) -> None:
@@ -83,14 +85,20 @@ class Bench:
     """An engine with one thread for a slot, and the order in which it ran slices."""
 
     def __init__(self, runs: Path, **limits: Any) -> None:
-        self.ran: list[Work] = []
+        self.ran: list[tuple[Work, ...]] = []
         quick = {"slice_seconds": 0.02, "first_slice_seconds": 0.01, **limits}
         self.slot = ThreadSlot(self.ran)
         self.engine = Engine(slots=lambda n: [self.slot], runs=runs, limits=Limits(**quick))
 
     @property
     def seeds(self) -> list[int]:
-        return [work.seed for work in self.ran]
+        """Of the slices, where no two seeds shared one."""
+        return [work.seed for (work,) in self.ran]
+
+    @property
+    def batches(self) -> list[tuple[int, ...]]:
+        """Seeds that shared each slice."""
+        return [tuple(work.seed for work in works) for works in self.ran]
 
 
 @pytest.fixture
@@ -158,7 +166,8 @@ def trained_in_slices(name: str, dataset: Dataset, seed: int, parameters: dict[s
 
 def test_a_slice_that_lost_its_learner_says_so(small: Dataset, tmp_path: Path) -> None:
     work = Work(key="k", algorithm=ODD_LEARNERS["walk_whole"], config=None, seed=0, dataset=tmp_path)
-    assert run_slice(work, SliceStart(number=3)).lost
+    (end,) = run_slice((work,), (SliceStart(n_seen=3),), 0.1)
+    assert end.lost
 
 
 def test_events_are_numbered_and_reach_the_caller_while_it_runs(bench: Bench, small: Dataset) -> None:
@@ -196,7 +205,7 @@ def test_many_threads_that_ask_at_once_start_one_job(bench: Bench, small: Datase
     with ThreadPoolExecutor(8) as pool:
         jobs = list(pool.map(lambda owner: walk(bench.engine, small, owner=owner), "abcdefgh"))
     assert len({id(job.result(LONG)) for job in jobs}) == 1
-    assert len({work.key for work in bench.ran}) == 1
+    assert len({work.key for (work,) in bench.ran}) == 1
 
 
 def test_a_job_is_found_by_its_run(bench: Bench, small: Dataset) -> None:
@@ -314,6 +323,159 @@ def test_nobody_fills_the_line(small: Dataset, tmp_path: Path) -> None:
     jobs[1].stop()
     jobs[1].wait(LONG)
     walk(bench.engine, small, seed=3, owner="c")
+    bench.engine.close()
+
+
+# -- many seeds at once ----------------------------------------------------------------------------------------------
+
+
+def walks(engine: Engine, dataset: Dataset, seeds: range, n_steps: int = 40, owner: str = "", **more: Any) -> list[Job]:
+    return engine.submit_seeds(dataset, "walks", seeds=seeds, owner=owner, n_steps=n_steps, pause=0.005, **more)
+
+
+def same_as_alone(jobs: list[Job], dataset: Dataset, n_steps: int = 40, **more: Any) -> bool:
+    """Whether each gives the run that training its seed alone gives, bit for bit."""
+    return all(
+        same_run(
+            job.result(LONG),
+            orl.train(dataset, "walks", seed=job.result().seed, n_steps=n_steps, pause=0.005, **more),
+        )
+        for job in jobs
+    )
+
+
+@pytest.mark.parametrize("name", [name for name, spec in ALGORITHMS.items() if spec.train_seeds] + ["walks"])
+def test_seeds_are_put_together_and_taken_apart_between_any_two_signs_of_life(name: str, small: Dataset) -> None:
+    from offrl_core.history import History
+    from offrl_core.jobs.states import decode_state, encode_state
+    from offrl_core.params import make_config
+    from offrl_core.training import named_model
+
+    spec, seeds, rng = ALGORITHMS[name], [3, 5, 8], np.random.default_rng(0)
+    assert spec.train_seeds is not None
+    assert spec.resumable
+    parameters: dict[str, Any] = (
+        {"n_steps": 30} if name == "walks" or "n_steps" in spec.config_class.__dataclass_fields__ else {}
+    )
+    config = make_config(spec.config_class, parameters, name)
+    states: dict[int, Any] = dict.fromkeys(seeds)
+    histories = {seed: History() for seed in seeds}
+    models: dict[int, TrainedModel] = {}
+    while len(models) < len(seeds):
+        n_signs = int(rng.integers(1, 6))
+        together = list(rng.permutation([seed for seed in seeds if seed not in models])[: int(rng.integers(1, 4))])
+        for group in (together, [s for s in seeds if s not in together and s not in models]):  # in step: all of them
+            if group:
+                resumed = [decode_state(states[s]) for s in group] if states[group[0]] else None
+                training = spec.train_seeds(small, config, seeds=[int(s) for s in group], resume_from=resumed)
+                for _ in range(n_signs):
+                    try:
+                        signs = next(training)
+                    except StopIteration as finished:
+                        models |= dict(zip(group, finished.value, strict=True))
+                        break
+                    for s, progress in zip(group, signs, strict=True):
+                        histories[s].append(progress)
+                        states[s] = encode_state(progress.state)
+                training.close()
+    for seed, model in models.items():
+        alone = orl.train(small, name, seed=int(seed), **parameters)
+        assert same_run(named_model(model, name, config, int(seed), histories[seed]), alone)
+
+
+def test_seeds_share_their_slices_and_each_is_a_run_of_its_own(bench: Bench, small: Dataset, tmp_path: Path) -> None:
+    jobs = walks(bench.engine, small, range(4))
+    assert same_as_alone(jobs, small)
+    assert set(bench.batches) == {(0, 1, 2, 3)}
+    assert len({job.run_id for job in jobs}) == 4
+    assert {orl.load_run(job.run_id, tmp_path).seed for job in jobs} == {0, 1, 2, 3}
+    more = walks(bench.engine, small, range(6))
+    assert same_as_alone(more, small)
+    assert bench.batches[-1] == (4, 5), "what is done isn't done again"
+
+
+def test_only_what_differs_in_nothing_but_the_seed_is_put_together(bench: Bench, small: Dataset) -> None:
+    other = orl.frame(orl.collect("calculator", n_episodes=20, seed=1))
+    holder = held(bench, small)
+    walks(bench.engine, small, range(2), owner="a")
+    walks(bench.engine, small, range(2), n_steps=41, owner="a")
+    walks(bench.engine, other, range(2), owner="a")
+    walk(bench.engine, small, seed=0, owner="a")
+    walk(bench.engine, small, seed=1, owner="a")
+    bench.ran.clear()
+    jobs = bench.engine.jobs()
+    holder.stop()
+    assert all(job.wait(LONG) for job in jobs)
+    shared = {tuple(work.key for work in works) for works in bench.ran if len(works) > 1}
+    assert len(shared) == 3
+    assert {works[0].algorithm.name for works in bench.ran if len(works) > 1} == {"walks"}
+
+
+def test_a_class_with_a_seed_each_shares_its_turns(bench: Bench, small: Dataset) -> None:
+    holder = held(bench, small)
+    jobs = [walks(bench.engine, small, range(i, i + 1), owner=str(i))[0] for i in range(5)]
+    odd = walk(bench.engine, small, owner="odd", seed=77)
+    bench.ran.clear()
+    holder.stop()
+    assert same_as_alone(jobs, small)
+    assert odd.result(LONG)
+    del bench.ran[: bench.batches.index((0, 1, 2, 3, 4))]
+    whose = [len(seeds) for seeds in bench.batches]
+    both = whose[: min(len(whose) - whose[::-1].index(n) for n in (1, 5))]
+    assert set(whose) == {1, 5}
+    assert all(one != following for one, following in pairwise(both)), "all of them take one turn, and then the next"
+
+
+def test_who_brings_fewer_seeds_is_not_slowed_down_by_those_of_others(bench: Bench, small: Dataset) -> None:
+    holder = held(bench, small)
+    many = walks(bench.engine, small, range(3), owner="many")
+    one = walks(bench.engine, small, range(5, 6), owner="one")
+    bench.ran.clear()
+    holder.stop()
+    assert same_as_alone([*many, *one], small)
+    assert {(0, 1, 2), (5,)} == {seeds for seeds in bench.batches if 99 not in seeds}
+
+
+def test_a_stopped_seed_leaves_and_the_others_go_on_together(bench: Bench, small: Dataset) -> None:
+    jobs = walks(bench.engine, small, range(3), n_steps=200)
+    until(lambda: jobs[1].progress())
+    assert jobs[1].stop()
+    assert jobs[1].wait(LONG)
+    assert (jobs[1].state, jobs[0].state) == ("cancelled", "running")
+    assert same_as_alone([jobs[0], jobs[2]], small, n_steps=200)
+    assert bench.batches[-1] == (0, 2)
+
+
+def test_a_seed_that_diverges_ends_and_the_others_go_on(bench: Bench, small: Dataset) -> None:
+    jobs = walks(bench.engine, small, range(3), harm="diverges", harmed=1)
+    assert same_as_alone(jobs, small, harm="diverges", harmed=1)
+    assert [job.result().problem for job in jobs] == ["", "At step 21 size is not finite.", ""]
+    assert [len(job.events()) for job in jobs] == [40, 20, 40]
+    assert (0, 2) in bench.batches[bench.batches.index((1,)) :], "it needn't wait for the others"
+
+
+@pytest.mark.parametrize("harm", ["raises", "leaves"])
+def test_a_failure_in_a_batch_is_that_of_one_seed(harm: str, bench: Bench, small: Dataset) -> None:
+    jobs = walks(bench.engine, small, range(3), harm=harm, harmed=1)
+    assert same_as_alone([jobs[0], jobs[2]], small, harm=harm, harmed=1)
+    assert jobs[1].wait(LONG)
+    assert jobs[1].error.startswith("The learner failed.")
+
+
+def test_a_death_in_a_batch_is_forgiven_once_to_each(bench: Bench, small: Dataset) -> None:
+    bench.slot.deaths = {1: 2}
+    jobs = walks(bench.engine, small, range(3))
+    assert same_as_alone([jobs[0], jobs[2]], small)
+    assert jobs[1].wait(LONG)
+    assert jobs[1].error == "Its worker process was killed 2 times, so it isn't tried again."
+
+
+def test_too_many_seeds_are_refused_before_one_starts(small: Dataset, tmp_path: Path) -> None:
+    bench = Bench(tmp_path, per_owner=3)
+    with pytest.raises(TooManyJobs, match="at most 3"):
+        walks(bench.engine, small, range(4))
+    assert not bench.engine.jobs()
+    assert same_as_alone(walks(bench.engine, small, range(3)), small)
     bench.engine.close()
 
 
@@ -436,7 +598,7 @@ def test_a_closed_engine_cancels_and_takes_nothing_more(small: Dataset, tmp_path
     bench = Bench(tmp_path)
     job = walk(bench.engine, small, n_steps=100_000)
     until(lambda: job.progress())
-    directory = bench.engine._directory
+    directory = bench.engine._shelf.directory
     bench.engine.close()
     assert job.state == "cancelled"
     assert directory is not None
@@ -492,6 +654,22 @@ def test_a_killed_worker_costs_time_and_not_one_bit(engine: Engine, small: Datas
 
 
 @needs_proc
+def test_a_killed_worker_costs_a_batch_time_and_not_one_bit(engine: Engine, small: Dataset) -> None:
+    jobs = walks(engine, small, range(3), n_steps=60)
+    until(lambda: jobs[0].progress())
+    os.kill(worker_pid(), signal.SIGKILL)
+    assert same_as_alone(jobs, small, n_steps=60)
+
+
+@needs_proc
+def test_a_seed_that_hangs_takes_no_other_with_it(engine: Engine, small: Dataset) -> None:
+    jobs = walks(engine, small, range(3), harm="hangs", harmed=2)
+    assert same_as_alone(jobs[:2], small, harm="hangs", harmed=2)
+    assert jobs[2].wait(LONG)
+    assert jobs[2].error == "It gave no sign of life for 3 s, so it was ended."
+
+
+@needs_proc
 def test_poison_stays_with_those_who_brought_it(engine: Engine, small: Dataset) -> None:
     """Each harmful job of one owner takes turns with good ones of another on the same worker."""
     harmful = {
@@ -538,7 +716,7 @@ done.result(100)
 hung = orl.submit(dataset, "walk", seed=22, n_steps=40, pause=0.02, harm="hangs")
 while not hung.progress():
     time.sleep(0.01)
-print(done.run_id, *children(os.getpid()), "torch" in sys.modules, hung._engine._directory, flush=True)
+print(done.run_id, *children(os.getpid()), "torch" in sys.modules, hung._engine._shelf.directory, flush=True)
 if sys.argv[1] == "waits":
     time.sleep(1000)
 """
