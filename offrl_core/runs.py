@@ -23,7 +23,7 @@ import tempfile
 import time
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -350,6 +350,27 @@ def _stored_run(path: Path) -> StoredRun | None:
     except _DAMAGE as error:
         content, problem = {}, _damaged(path.stem, _reason(error))
     return StoredRun(run_id=path.stem, content=content, finished=sizes.st_mtime, n_bytes=n_bytes, problem=problem)
+
+
+def find_run(run_id: str, directory: str | Path | None = None) -> StoredRun | None:
+    """What is known of one stored run, None where it isn't there; damaged ones say so."""
+    path = runs_directory(directory) / f"{run_id}.json"
+    return _stored_run(path) if _RUN_ID.fullmatch(run_id) else None
+
+
+def pack_runs(run_ids: Iterable[str], directory: str | Path | None = None) -> bytes:
+    """The files of stored runs as one zip: unpacked anywhere, :func:`load_run` reads them from there.
+
+    Raises:
+        RunMissing: one isn't there.
+    """
+    folder, packed = runs_directory(directory), io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for run_id in run_ids:
+            load_run(run_id, folder)  # whole and undamaged, or a sentence
+            for suffix in (".json", ".npz"):
+                archive.write(folder / f"{run_id}{suffix}", f"{run_id}{suffix}")
+    return packed.getvalue()
 
 
 def prune_runs(

@@ -291,7 +291,7 @@ def true_q_values(
     discount = model.world.discount if discount is None else discount
     probabilities = model.probabilities(table_of(policy, "Exact values"))
     values = policy_values(model.mdp, probabilities, discount)
-    return _by_key(model, model.mdp.backup(values, discount), states, actions, behavior)
+    return KeyView(model, states, actions, behavior).table(model.mdp.backup(values, discount))
 
 
 def optimal_q_values(
@@ -310,28 +310,44 @@ def optimal_q_values(
     model = world_model(world, deployment)
     discount = model.world.discount if discount is None else discount
     *_, (q_values, _) = value_iteration(model.mdp, discount, start=np.zeros(len(model.states)))
-    return _by_key(model, q_values, states, actions, behavior)
+    return KeyView(model, states, actions, behavior).table(q_values)
 
 
-def _by_key(
-    model: WorldModel,
-    q_values: FloatArray,
-    states: Sequence[str],
-    actions: Sequence[str],
-    behavior: TabularPolicy | None,
-) -> FloatArray:
-    """(S, A) from (A, F): average over the full states of each key, pick the rows and columns asked for."""
-    uniform = uniform_policy(model.keys, model.world.action_names, model.valid_mask)
-    weights = _key_weights(model, [behavior or uniform, uniform])
-    by_key = np.vstack([np.bincount(model.key_index, weights * row, minlength=len(model.keys)) for row in q_values]).T
-    rows: dict[str, int] = {key: k for k, key in enumerate(model.keys)}
-    columns = {action: a for a, action in enumerate(model.world.action_names)}
-    table = np.full((len(states), len(actions)), np.nan)
-    for s, key in enumerate(states):
-        for a, action in enumerate(actions):
-            if key in rows and action in columns:
-                table[s, a] = by_key[rows[key], columns[action]]
-    return table
+class KeyView:
+    """A world as seen through state keys: averages over the full states behind each key, as the log meets them.
+
+    What doesn't depend on the values is worked out once, so that many tables cost little.
+    """
+
+    def __init__(
+        self, model: WorldModel, states: Sequence[str], actions: Sequence[str], behavior: TabularPolicy | None
+    ) -> None:
+        """Pick keys and actions.
+
+        Args:
+            model: the enumerated world.
+            states: S state keys.
+            actions: A action names.
+            behavior: whose visits weigh the full states of a key; uniform valid play by default, and where it never comes.
+        """
+        uniform = uniform_policy(model.keys, model.world.action_names, model.valid_mask)
+        self._model, self._shape = model, (len(states), len(actions))
+        self._weights = _key_weights(model, [behavior or uniform, uniform])
+        keys = {key: k for k, key in enumerate(model.keys)}
+        names = {action: a for a, action in enumerate(model.world.action_names)}
+        self._rows = [s for s, key in enumerate(states) if key in keys]
+        self._columns = [a for a, action in enumerate(actions) if action in names]
+        self._cut = np.ix_([keys[states[s]] for s in self._rows], [names[actions[a]] for a in self._columns])
+
+    def table(self, q_values: FloatArray) -> FloatArray:
+        """(S, A) means of the (A, F) values; NaN for keys the world can't reach and for actions it doesn't have."""
+        n_keys = len(self._model.keys)
+        by_key = np.vstack(
+            [np.bincount(self._model.key_index, self._weights * row, minlength=n_keys) for row in q_values]
+        ).T
+        table = np.full(self._shape, np.nan)
+        table[np.ix_(self._rows, self._columns)] = by_key[self._cut]
+        return table
 
 
 def _key_weights(model: WorldModel, policies: Sequence[TabularPolicy]) -> FloatArray:
