@@ -12,7 +12,7 @@ from offrl_core.evaluation.coverage_study import CoverageStudy
 from offrl_core.evaluation.judgement import DecisionCard, judge
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.interfaces import TrainedModel
-from pages._ui import deployed, layout, navigation, parameters, rehearsal, split, state, work
+from pages._ui import beside, deployed, layout, live, navigation, parameters, rehearsal, split, state, work
 
 VERDICTS = {
     "better": (":material/trending_up:", "better than the log's agent"),
@@ -23,16 +23,23 @@ VERDICTS = {
 
 
 def trained_policies(dataset: Dataset) -> dict[str, TrainedModel]:
-    """The learners chosen on Train that are done at once; what can't be trained here says so."""
-    models = {}
+    """The learners chosen on Train that are done, of a network each policy; what can't be trained here says so."""
+    models: dict[str, TrainedModel] = {}
+    slow: list[beside.Training] = []
     for name in dict.fromkeys(state.get("learners").split(",")):
         spec = orl.ALGORITHMS.get(name)
-        if spec is None or not spec.instant:
+        if spec is None:
             continue
         try:
-            models[spec.short] = work.trained(dataset, name, state.get("seed"), **parameters.parameters_of(name))
+            if spec.instant:
+                models[spec.short] = work.trained(dataset, name, state.get("seed"), **parameters.parameters_of(name))
+            else:
+                models |= beside.distinct_models(dataset, name)
+                slow.append(beside.training_of(dataset, name))
         except orl.OffRLError as error:
             layout.error(f"{spec.short}: {error}")
+    # What a network learned from the whole log can't be judged on a part of the same log: it is trained on the rest here.
+    live.render_trainings([training for training in slow if not all(run.model for run in training.runs())])
     return models
 
 
@@ -120,7 +127,7 @@ def render_page(now: work.Current) -> None:
     learn, judge_on = split.parts_of(now)
     models = trained_policies(learn)
     if not models:
-        st.info("Choose learners on the Train page; those that are done at once are judged here.")
+        st.info("Choose learners on the Train page; those that are done are judged here.")
         return
     split.render_split(learn, judge_on)
     deployment = work.deployment(now.world)

@@ -9,7 +9,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import sort_order, state_table
 from offrl_core.figures.heatmaps import make_q_maps
 from offrl_core.worlds import WORLDS
-from pages._ui import bands, evidence, grids, layout, ledger, navigation, parameters, state, sweeps, work
+from pages._ui import bands, evidence, grids, layout, ledger, model_choice, navigation, state, sweeps, work
 
 ROWS = 30
 MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
@@ -24,7 +24,7 @@ SORTS = {
 
 def render_controls(now: work.Current) -> tuple[str, str]:
     """Learner and deployment."""
-    learners = [name for name, spec in orl.ALGORITHMS.items() if spec.instant]
+    learners = list(orl.ALGORITHMS)
     if state.get("shown") not in learners:
         state.put("shown", "fqi")
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -101,19 +101,22 @@ def render_page(now: work.Current) -> None:
     if not now.world:
         layout.truth_unknown(now)
     try:
-        model = work.trained(dataset, algorithm, **parameters.parameters_of(algorithm))
+        model = model_choice.trained_model(dataset, algorithm)
     except orl.OffRLError as error:
         layout.error(error)
         return
-    for note in dataset.notes:
-        st.caption(f":material/info: {note}")
-    true_q = work.exact_q(dataset, model, deployment)
-    supported = dataset.support_mask(state.get("min_count"))
-    if model.q_values is None:
+    if model is None:
         st.info(
-            "This learner has no values: it copies the log. The map shows nothing to learn from but its counts; see Coverage."
+            f"{orl.ALGORITHMS[algorithm].title} takes a while: train it on the page Train, and its values are here."
         )
         return
+    for note in dataset.notes:
+        st.caption(f":material/info: {note}")
+    supported = dataset.support_mask(state.get("min_count"))
+    if model.q_values is None:
+        st.info("This learner has no values. The map shows nothing to learn from but its counts; see Coverage.")
+        return
+    true_q = work.exact_q(dataset, model, deployment)
     evidence.render_promise(dataset, model)
     ledger.render_total(dataset, model, deployment, state.get("min_count"))
     if grids.choose(now.world):

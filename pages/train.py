@@ -1,16 +1,12 @@
-"""Pick learners, set their parameters, read the result: tabular learning is done before the page is drawn."""
+"""Pick learners, set their parameters, read the result: tables are done before the page is drawn, networks train beside it."""
 
-import pandas as pd
 import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.interfaces import TrainedModel
-from offrl_core.sequence_policy import SequencePolicy
-from offrl_core.training import run_id
-from offrl_core.worlds import WORLDS
-from pages._ui import asked_return, beside, config_form, layout, navigation, parameters, refusals, state, work
+from offrl_core.params import params_of
+from pages._ui import beside, config_form, layout, live, navigation, parameters, pins, results, state, work
 
 
 def chosen_learners() -> list[str]:
@@ -25,7 +21,7 @@ def chosen_learners() -> list[str]:
 
 
 def render_choice() -> list[str]:
-    """Which learners to train."""
+    """Which learners to train; for slow ones also how many seeds, and for how long."""
     state.set_widget("w:learners", chosen_learners())
     st.multiselect(
         "Learners",
@@ -34,47 +30,25 @@ def render_choice() -> list[str]:
         key="w:learners",
         on_change=lambda: state.put("learners", ",".join(st.session_state["w:learners"])),
     )
-    return chosen_learners()
-
-
-def done_after(model: TrainedModel) -> str:
-    """How long it took, in the learner's own unit."""
-    steps, unit = model.history[-1].step, orl.ALGORITHMS[model.algorithm].unit
-    return f"{steps:,} {unit}{'' if steps == 1 else 's'}{'' if model.converged else ', not settled'}"
-
-
-def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[str, object]:
-    """One line of the table; what isn't known says so."""
-    if isinstance(model.policy, SequencePolicy):
-        return asked_return.result_row(now, algorithm, model)
-    dataset = now.dataset
-    table = state_table(dataset, model, None, state.get("min_count"))
-    visited = table["visits"] > 0
-    row: dict[str, object] = {
-        "learner": orl.ALGORITHMS[algorithm].short,
-        "unsupported choices": f"{int((table['unsupported_choice'] & visited).sum()):,} of {int(visited.sum()):,} states",
-        "done after": done_after(model),
-    }
-    if now.world:
-        spec = WORLDS[now.world]
-        truths = {d: work.truth(dataset, model, d) for d in WORLDS[now.world].deployments}
-        for deployment, truth in truths.items():
-            row[f"success, {spec.subject} {spec.deployments[deployment].title}"] = f"{truth.success_rate:.1%}"
-        here = truths[work.deployment(now.world)]
-        row["exact return"] = f"{here.mean_return:+.4f}"
-        row["meets unseen states"] = f"{here.unseen_state_rate:.1%} of episodes"
-    else:
-        row["exact success"] = "unknown"
-    guess = work.estimated(dataset, model)
-    row["estimate from the log (WIS)"] = (
-        "refused"
-        if guess.value is None
-        else f"{guess.value:+.3f} (no spread)"
-        if guess.low == guess.high
-        else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
-    )
-    row["run"] = run_id(dataset, algorithm, model.config, model.seed)
-    return row
+    learners = chosen_learners()
+    specs = [orl.ALGORITHMS[name] for name in learners]
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        if any(spec.train_seeds for spec in specs):
+            st.number_input(
+                "Seeds", 1, state.MAX_SEEDS, **state.bound("seeds"), width=140, help="Trained as one computation."
+            )
+            st.number_input("First seed", 0, 2**31, **state.bound("seed"), width=140)
+        if any("n_steps" in params_of(spec.config_class) for spec in specs):
+            st.number_input(
+                "Budget (steps)",
+                1,
+                1_000_000,
+                step=500,
+                **state.bound("budget"),
+                width=180,
+                help="Most steps of each seed.",
+            )
+    return learners
 
 
 def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset) -> None:
@@ -98,56 +72,40 @@ def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset)
 
 
 def render_page(now: work.Current) -> None:
-    """Choice, table, details."""
-    dataset, models = now.dataset, {}
-    rows = []
-    slow = st.container()
-    table = st.container()
-    for algorithm in render_choice_in(slow):
+    """Choice, slow trainings, table, details."""
+    dataset, models, trainings = now.dataset, {}, []
+    for algorithm in render_choice():
         try:
             if orl.ALGORITHMS[algorithm].instant:
                 models[algorithm] = work.trained(
                     dataset, algorithm, state.get("seed"), **parameters.parameters_of(algorithm)
                 )
             else:
-                with slow:
-                    models[algorithm] = beside.trained_beside(dataset, algorithm)
+                trainings.append(beside.training_of(dataset, algorithm))
         except orl.OffRLError as error:
-            with slow:
-                layout.error(f"{orl.ALGORITHMS[algorithm].short}: {error}")
-            continue
-        if models[algorithm] is not None:
-            rows.append(result_row(now, algorithm, models[algorithm]))
-    with table:
-        if not now.world:
-            layout.truth_unknown(now)
-        for note in dataset.notes:
-            st.caption(f":material/info: {note}")
-        if rows:
-            st.dataframe(pd.DataFrame(rows), hide_index=True)
-            st.caption(
-                "Success is exact where a world is known; exact return and unseen states are those of the deployment "
-                "chosen on Overview. WIS: weighted importance sampling with a 95 % interval, from the log "
-                "alone; refused where too few episodes follow the policy."
-            )
-            refusals.render_refusals(dataset, models)
-            asked_return.render_asked_returns(now, models)
-        elif not chosen_learners():
-            st.info("Choose a learner above.")
+            layout.error(f"{orl.ALGORITHMS[algorithm].short}: {error}")
+    if trainings:
+        live.render_trainings(trainings)
+    pins.render_pins(now)
+    for training in trainings:
+        done = [run.model for run in training.runs() if run.model is not None]
+        if done:
+            models[training.algorithm] = done[0]
+    if not now.world:
+        layout.truth_unknown(now)
+    for note in dataset.notes:
+        st.caption(f":material/info: {note}")
+    results.render_results(now, models)
     st.markdown("##### Parameters")
     for algorithm in chosen_learners():
         render_details(algorithm, models.get(algorithm), dataset)
 
 
-def render_choice_in(container) -> list[str]:
-    """The choice of learners, inside a container."""
-    with container:
-        return render_choice()
-
-
 navigation.require_app()
 st.title("Train")
-st.markdown("Tabular learners see the log and nothing else; they are done before this page is drawn.")
+st.markdown(
+    "Learners see the log and nothing else. Tables are done before this page is drawn; networks train beside it, and you watch."
+)
 now = work.current()
 if now.dataset is not None:
     render_page(now)

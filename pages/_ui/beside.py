@@ -1,53 +1,135 @@
-"""Slow learners train beside the pages, in a process of their own: a page shows how far they are, and stops them."""
+"""Slow learners train beside the pages, in a process of their own: which runs a page asks for, and where they are.
+
+A run belongs to its link and not to a visit: a closed tab loses nothing, and the link finds it again.
+"""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.interfaces import TrainedModel
+from offrl_core.errors import RunMissing
+from offrl_core.interfaces import AlgorithmSpec, TrainedModel
 from offrl_core.jobs import Job
 from offrl_core.params import make_config
+from offrl_core.policies import TabularPolicy
+from offrl_core.runs import current_run, runs_directory
 from offrl_core.training import run_id
 
-from . import layout, parameters, state
+from . import parameters, state
 
-LOOK_EVERY = 0.7  # seconds
+UNFINISHED = ("queued", "running")
 
 
-def trained_beside(dataset: Dataset, algorithm: str) -> TrainedModel | None:
-    """The model of a run that is done or stored; else what to do to get it, and None.
+@dataclass(frozen=True, slots=True)
+class SeedRun:
+    """One run as a page finds it: a job of this server, a stored run, or neither.
 
-    The run belongs to its link and not to this visit: a closed tab loses nothing, and the link finds it again.
+    Attributes:
+        seed, run_id: which run.
+        job: that computes it or did so lately; None where there is none.
+        model: once it is done.
     """
-    spec, chosen = orl.ALGORITHMS[algorithm], parameters.parameters_of(algorithm)
-    seed = state.get("seed")
-    run = run_id(dataset, algorithm, make_config(spec.config_class, chosen, algorithm), seed)
-    job = orl.find_job(run, owner())
-    if job is None and orl.has_run(run):
-        job = orl.submit(dataset, algorithm, seed=seed, owner=owner(), **chosen)
-    if job is not None and job.state == "succeeded":
-        if job.note:
-            layout.warning(job.note)
-        return job.result()
-    if job is not None and job.state in ("queued", "running"):
-        _watch(run)
-        return None
-    if job is not None and job.state == "failed":
-        layout.error(f"{spec.short}: {job.error}")
-    elif job is not None:
-        st.caption(":material/stop_circle: Stopped before it was done; nothing was kept.")
-    st.button(
-        f"Run {spec.short}",
-        icon=":material/play_arrow:",
-        key=f"w:run:{algorithm}",
-        on_click=lambda: _submit(dataset, algorithm, seed, chosen),
-    )
-    st.caption(f"{spec.summary} It goes through {dataset.n_transitions:,} rows one by one, so it waits for your click.")
-    return None
+
+    seed: int
+    run_id: str
+    job: Job | None
+    model: TrainedModel | None
+
+    @property
+    def state(self) -> str:
+        """That of the job; ``succeeded`` where it is stored, ``absent`` where nobody asked for it yet."""
+        if self.model is not None:
+            return "succeeded"
+        return self.job.state if self.job else "absent"
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it waits or runs."""
+        return self.state in UNFINISHED
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One slow learner with its parameters, for several seeds: runs that a page starts, shows and stops together."""
+
+    dataset: Dataset
+    algorithm: str
+    chosen: dict[str, Any]
+    seeds: tuple[int, ...]
+    run_ids: tuple[str, ...]
+
+    @property
+    def spec(self) -> AlgorithmSpec:
+        """Of the learner."""
+        return orl.ALGORITHMS[self.algorithm]
+
+    def runs(self) -> list[SeedRun]:
+        """Where each seed is right now."""
+        return [_found(seed, run) for seed, run in zip(self.seeds, self.run_ids, strict=True)]
+
+    def start(self) -> None:
+        """Run every seed that neither runs nor is done; what is refused is said at the top of the page."""
+        try:
+            orl.submit_seeds(self.dataset, self.algorithm, seeds=self.seeds, owner=owner(), **self.chosen)
+        except orl.OffRLError as error:
+            state.warn(str(error))
+
+
+def training_of(dataset: Dataset, algorithm: str) -> Training:
+    """A slow learner as the link asks for it. One that draws nothing at random has one seed.
+
+    Raises:
+        InvalidConfig: parameters that it doesn't have.
+    """
+    spec, chosen, first = orl.ALGORITHMS[algorithm], parameters.parameters_of(algorithm), state.get("seed")
+    config = make_config(spec.config_class, chosen, algorithm)
+    seeds = tuple(range(first, first + (state.get("seeds") if spec.train_seeds else 1)))
+    return Training(dataset, algorithm, chosen, seeds, tuple(run_id(dataset, algorithm, config, s) for s in seeds))
+
+
+def finished_models(dataset: Dataset, algorithm: str) -> list[TrainedModel]:
+    """What is done of a slow learner as the link asks for it, by seed: pages judge these models like any other.
+
+    Raises:
+        InvalidConfig: parameters that it doesn't have.
+    """
+    return [run.model for run in training_of(dataset, algorithm).runs() if run.model is not None]
+
+
+def distinct_models(dataset: Dataset, algorithm: str) -> dict[str, TrainedModel]:
+    """The same by name, seeds that ended in equal policies as one; without policies that are no tables, see
+    :mod:`offrl_core.sequence_policy`: nobody can estimate those from a log.
+
+    Raises:
+        InvalidConfig: parameters that it doesn't have.
+    """
+    short, several = orl.ALGORITHMS[algorithm].short, orl.ALGORITHMS[algorithm].train_seeds is not None
+    alike: dict[str, list[TrainedModel]] = {}
+    for model in finished_models(dataset, algorithm):
+        if isinstance(model.policy, TabularPolicy):
+            alike.setdefault(model.policy.digest(), []).append(model)
+    return {
+        f"{short}, seed {_ranges([model.seed for model in models])}" if several else short: models[0]
+        for models in alike.values()
+    }
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Rising numbers as text, three and more in a row as a range."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def owner() -> str:
@@ -55,34 +137,20 @@ def owner() -> str:
     return st.session_state.setdefault("w:owner", uuid.uuid4().hex)
 
 
-def _submit(dataset: Dataset, algorithm: str, seed: int, chosen: dict) -> None:
-    try:
-        orl.submit(dataset, algorithm, seed=seed, owner=owner(), **chosen)
-    except orl.OffRLError as error:
-        state.warn(str(error))
-
-
-@st.fragment(run_every=LOOK_EVERY)
-def _watch(run: str) -> None:
-    """Progress of a run, looked at again and again without drawing the page anew; the page follows when it ends."""
+def _found(seed: int, run: str) -> SeedRun:
     job = orl.find_job(run, owner())
-    if job is None or job.state not in ("queued", "running"):
-        st.rerun()
-    _render_progress(job)
+    if job is not None:
+        return SeedRun(seed, run, job, job.result() if job.state == "succeeded" else None)
+    try:
+        return SeedRun(seed, run, None, _stored(run, str(runs_directory())))
+    except RunMissing:
+        return SeedRun(seed, run, None, None)
 
 
-def _render_progress(job: Job) -> None:
-    spec = orl.ALGORITHMS[job.run_id.rsplit("-", 1)[0]]
-    latest = job.progress()
-    if latest is None:
-        place = job.place
-        st.progress(0.0, text=f"{spec.short}: " + (f"number {place} in line" if place else "starting a process"))
-    else:
-        left = job.seconds_left
-        rate = latest.step / job.seconds if job.seconds else 0.0
-        told = "" if left is None else f", {rate:,.1f} per second, at most {left:,.0f} s left"
-        st.progress(
-            min(1.0, latest.step / latest.total),
-            text=f"{spec.short}: {spec.unit} {latest.step:,} of {latest.total:,}{told}",
-        )
-    st.button("Stop", icon=":material/stop:", key=f"w:stop:{job.run_id}", on_click=job.stop)
+@st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")
+def _stored(run: str, directory: str) -> TrainedModel:
+    """A stored run that the code of today made; one that isn't there is looked for again the next time."""
+    model = current_run(run, directory)
+    if model is None:
+        raise RunMissing(run)
+    return model

@@ -1,4 +1,4 @@
-"""Parameters of the learners in the link: "cql.conservative_weight=2,...", and the shared guess and support bound."""
+"""Parameters of the learners in the link: "cql.conservative_weight=2,...", and the shared guess, support bound and budget."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ def parameters_of(algorithm: str) -> dict[str, Any]:
     chosen: dict[str, Any] = {"default_value": state.get("guess")} if "default_value" in known else {}
     if "min_count" in known:
         chosen["min_count"] = state.get("min_count")
+    if "n_steps" in known:
+        chosen["n_steps"] = state.get("budget")
     chosen.update(set_parameters(algorithm))
     return chosen
 
@@ -54,6 +56,9 @@ def set_parameter(algorithm: str, name: str, value: Any) -> None:
         return
     if name == "min_count":
         state.put("min_count", int(value))
+        return
+    if name == "n_steps":
+        state.put("budget", int(value))
         return
     parts = dict(part.split("=", 1) for part in state.get("params").split(",") if "=" in part)
     default = orl.ALGORITHMS[algorithm].config_class.__dataclass_fields__[name].default

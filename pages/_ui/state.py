@@ -8,6 +8,7 @@ switches, and is written to the address bar whenever it differs from its default
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from offrl_core.worlds import WORLDS
 
 LINK_VERSION = "1"
 MAX_IN_ADDRESS = 4000  # characters of one field
+MAX_SEEDS = 32  # of one training
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,12 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
+def _pins(text: str) -> str:
+    if not re.fullmatch(r"([\w-]+-[0-9a-f]{16}~\d{1,10}~\d{1,2}(,|$))*", text, re.ASCII):
+        raise ValueError("a pin is the id of a run, its first seed and the number of seeds")
+    return text
+
+
 FIELDS: dict[str, Field] = {
     "data": Field("calculator"),
     "framing": Field(""),
@@ -69,6 +77,9 @@ FIELDS: dict[str, Field] = {
     "seed": Field(0, _whole(0, 2**31)),
     "asked": Field(1.0, _number(-0.25, 1.25)),
     "split": Field("50", _one_of("50", "70", "0")),
+    "seeds": Field(8, _whole(1, MAX_SEEDS)),
+    "budget": Field(2000, _whole(1, 1_000_000)),
+    "pins": Field("", _pins),
     "shown": Field("fqi"),
     "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),
     "only": Field(""),

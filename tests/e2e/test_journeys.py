@@ -155,13 +155,42 @@ def test_a_run_outlives_the_tab_that_started_it(page, browser, server):
     link = "/train?learners=fqi_sampled&edits=keep:0.1:0&seed=11"
     page.goto(link)
     settle(page)
-    page.get_by_role("button", name=re.compile("^Run ")).click()
+    page.get_by_role("button", name=re.compile("^Train ")).click()
     page.get_by_role("button", name="Stop").wait_for()
     page.goto("about:blank")
     later = browser.new_context(base_url=server).new_page()
     later.goto(link)
     later.get_by_text("Success is exact where a world is known").wait_for(timeout=60_000)
-    assert not later.get_by_role("button", name=re.compile("^Run ")).count()
+    assert not later.get_by_role("button", name=re.compile("^Train ")).count()
+    later.context.close()
+
+
+def test_eight_networks_are_watched_one_is_stopped_and_the_link_finds_the_others(page, browser, server):
+    link = "/train?learners=cql_neural&data=calculator_without_mul&seeds=8&seed=40&budget=2000"
+    page.goto(link)
+    settle(page)
+    page.get_by_role("button", name=re.compile("^Train ")).click()
+    curves = "[class*='st-key-w-picture'] svg polyline"
+    page.locator(curves).first.wait_for(timeout=60_000)
+    picture = page.locator("[class*='st-key-w-picture']").first
+    picture.evaluate("place => { place.dataset.here = 'yes'; }")
+    seen = {page.locator(curves).last.get_attribute("points")}
+    for _ in range(40):
+        page.wait_for_timeout(250)
+        seen.add(page.locator(curves).last.get_attribute("points"))
+        if len(seen) > 2:
+            break
+    assert len(seen) > 2, "curves move"
+    assert picture.get_attribute("data-here") == "yes", "in their place"
+    page.get_by_role("button", name="Stop one seed").click()
+    page.get_by_role("button", name="seed 41").click()
+    page.get_by_text("Seed 41 was stopped").wait_for()
+    page.goto("about:blank")
+    later = browser.new_context(base_url=server).new_page()
+    later.goto(link)
+    later.get_by_text("7 of 8 seeds are done").wait_for(timeout=60_000)
+    assert later.locator(curves).count() > 8
+    assert later.get_by_role("button", name="Train Neural CQL").count(), "what was stopped can be trained again"
     later.context.close()
 
 

@@ -31,7 +31,7 @@ def until(app: AppTest, met, seconds: float = 90) -> None:
 def test_a_slow_learner_waits_for_a_click_finishes_and_is_found_again_by_its_link(app):
     open_page(app, "train", learners="fqi_sampled", seed="7", **QUICK)
     assert not app.dataframe
-    app.button(key="w:run:fqi_sampled").click().run()
+    app.button(key="w:train").click().run()
     until(app, lambda: app.dataframe)
     assert app.dataframe[0].value.iloc[0]["done after"] == "20 sweeps"
     st.cache_resource.clear()
@@ -42,9 +42,9 @@ def test_a_slow_learner_waits_for_a_click_finishes_and_is_found_again_by_its_lin
 
 def test_a_slow_learner_can_be_stopped(app):
     open_page(app, "train", learners="fqi_sampled", seed="8", **LONG)
-    app.button(key="w:run:fqi_sampled").click().run()
+    app.button(key="w:train").click().run()
     until(app, lambda: [button for button in app.button if button.label == "Stop"])
     (stop,) = [button for button in app.button if button.label == "Stop"]
     stop.click().run()
-    until(app, lambda: "Stopped before it was done" in texts(app))
+    until(app, lambda: "stopped before the end" in texts(app))
     assert not app.dataframe
