@@ -17,7 +17,20 @@ def main() -> None:
     """Measure all, or the groups that are named."""
     # One thread for everybody: ours and the peers.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from . import browser, importing, learners, learning, measure, networks, payload, queries, reruns, transformer
+    from . import (
+        browser,
+        importing,
+        jobs,
+        learners,
+        learning,
+        load,
+        measure,
+        networks,
+        payload,
+        queries,
+        reruns,
+        transformer,
+    )
 
     groups = {
         "learning": learning.learning_lines,
@@ -29,14 +42,16 @@ def main() -> None:
         "queries": queries.query_lines,
         "browser": browser.browser_lines,
         "reruns": reruns.rerun_lines,
+        "jobs": jobs.job_lines,
         "payload": payload.payload_lines,
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="*", help=f"some of {', '.join(groups)}; all by default")
+    parser.add_argument("--load", type=int, metavar="N", help="instead: a class of N sessions that train at once")
     parser.add_argument("--write", action="store_true", help="replace the table in the README")
     arguments = parser.parse_args()
-    lines = []
-    for name in arguments.groups or groups:
+    lines = load.load_lines(arguments.load) if arguments.load else []
+    for name in () if arguments.load else arguments.groups or groups:
         print(f"measuring {name}…", file=sys.stderr, flush=True)
         lines += groups[name]()
     table = f"{measure.as_markdown(lines)}\n\n{about_machine()}"

@@ -1,0 +1,73 @@
+"""A class on one server: so many sessions at once, each trains a network of its own while turning a control.
+
+Run by hand, as it takes a minute and all cores: ``python -m tests.bench --load 50``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import statistics
+import tempfile
+import time
+
+from .browser import ROOT, running_server
+from .measure import Line
+
+STEPS = 500
+BAR_SECONDS, BAR_CONTROL_MS = 60.0, 250.0
+BETWEEN_CONTROLS = 3.0  # seconds
+PATIENCE = 300.0
+
+
+def load_lines(n_visitors: int) -> list[Line]:
+    """Time until all have their network, and how long a control takes meanwhile."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["OFFRL_RUNS"] = folder
+        with running_server(ROOT / "app.py") as (address, _):
+            asyncio.run(_visit(address, 0, [], asyncio.Event()))  # the server has imported what it needs
+            controls, errors, looks, seconds = asyncio.run(_class(address, n_visitors))
+    what = f"{n_visitors} sessions, each trains {STEPS} steps of a 2x64 network (CQL)"
+    p95 = statistics.quantiles(controls, n=20)[-1] * 1e3
+    average = os.getloadavg()[0]
+    return [
+        Line(what, f"all done after {seconds:.1f} s", "", "", f"≤ {BAR_SECONDS:g} s", seconds <= BAR_SECONDS),
+        Line(
+            f"the same, a control ({len(controls):,} times, beside {looks:,} looks at curves)",
+            f"median {statistics.median(controls) * 1e3:.0f} ms, p95 {p95:.0f} ms",
+            "",
+            "",
+            f"p95 ≤ {BAR_CONTROL_MS:g} ms",
+            p95 <= BAR_CONTROL_MS,
+        ),
+        Line("the same, errors", f"{len(errors)} {errors[:3] or ''}", "", "", "0", not errors),
+        Line("load average of the machine afterwards", f"{average:.1f}"),
+    ]
+
+
+async def _class(address: str, n_visitors: int) -> tuple[list[float], list[str], int, float]:
+    began, controls, everybody = time.perf_counter(), list[float](), asyncio.Event()
+    visits = [_visit(address, number, controls, everybody) for number in range(1, n_visitors + 1)]
+    told = await asyncio.gather(*visits)
+    errors = [error for found, _ in told for error in found]
+    return controls, errors, sum(looks for _, looks in told), time.perf_counter() - began
+
+
+async def _visit(address: str, number: int, controls: list[float], stop: asyncio.Event) -> tuple[list[str], int]:
+    """Open the page, train, and turn a control now and then until the network is there; returns errors and looks."""
+    from .visitor import Visitor
+
+    dice = random.Random(number)
+    query = {"learners": "bc,cql_neural", "seeds": "1", "seed": str(1000 * number), "budget": str(STEPS)}
+    ends = time.perf_counter() + PATIENCE
+    await asyncio.sleep(dice.random())
+    async with Visitor(address, "train", **query) as visitor:
+        await visitor.press("w:train")
+        while not any(key.startswith("w:runs:") for key in visitor.ids):
+            if time.perf_counter() > ends:
+                return [*visitor.errors, f"visitor {number} waits for ever"], visitor.n_looks
+            await asyncio.sleep(dice.uniform(0.5, 1.5) * BETWEEN_CONTROLS)
+            if "w:bc.smoothing" in visitor.ids:
+                controls.append(await visitor.enter("w:bc.smoothing", dice.choice([0.0, 0.5, 1.0])))
+        return visitor.errors, visitor.n_looks
