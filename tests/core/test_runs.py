@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 import os
@@ -30,7 +31,7 @@ from offrl_core.errors import NotPossible, RunMissing
 from offrl_core.history import MAX_FRAMES, MAX_POINTS, History, is_key_frame
 from offrl_core.interfaces import Progress, TrainedModel
 from offrl_core.jobs.states import decode_state, encode_state
-from offrl_core.runs import DIRECTORY_VARIABLE, current_run, prune_runs, runs_directory
+from offrl_core.runs import DIRECTORY_VARIABLE, current_run, find_run, pack_runs, prune_runs, runs_directory
 
 from .helpers import episode, few_examples, make_log, random_rows
 from .odd_learners import ODD_LEARNERS
@@ -246,7 +247,7 @@ def test_a_learner_that_is_gone_leaves_its_config_as_values(
     with monkeypatch.context() as patched:
         patched.setitem(ALGORITHMS, "walk", ODD_LEARNERS["walk"])
         run_id = stored(orl.train(small, "walk", n_steps=3), small, tmp_path)
-    assert orl.load_run(run_id, tmp_path).config == {"n_steps": 3, "pause": 0.0, "harm": "none"}
+    assert orl.load_run(run_id, tmp_path).config == {"n_steps": 3, "pause": 0.0, "harm": "none", "harmed": -1}
 
 
 # -- bounds --------------------------------------------------------------------------------------------------------
@@ -397,3 +398,23 @@ def test_framed_rows_are_written_once_and_the_log_stays_behind(small: Dataset, t
     assert back.log.source == small.log.source
     with pytest.raises(NotPossible, match="sees states, actions and rewards only"):
         back.log.rows("SELECT 1")
+
+
+def test_packed_runs_are_loaded_from_wherever_they_are_unpacked(small: Dataset, tmp_path: Path) -> None:
+    models = [orl.train(small, name) for name in ("bc", "fqi")]
+    run_ids = [stored(model, small, tmp_path / "here") for model in models]
+    with zipfile.ZipFile(io.BytesIO(pack_runs(run_ids, tmp_path / "here"))) as archive:
+        archive.extractall(tmp_path / "there")
+    for run_id, model in zip(run_ids, models, strict=True):
+        assert same_run(orl.load_run(run_id, tmp_path / "there"), model)
+    with pytest.raises(RunMissing):
+        pack_runs([*run_ids, "fqi-0123456789abcdef"], tmp_path / "here")
+
+
+def test_one_stored_run_is_found_without_its_arrays(small: Dataset, tmp_path: Path) -> None:
+    run_id = stored(orl.train(small, "bc"), small, tmp_path)
+    found = find_run(run_id, tmp_path)
+    assert found is not None
+    assert (found.content["algorithm"], found.problem) == ("bc", "")
+    assert find_run("bc-0123456789abcdef", tmp_path) is None
+    assert find_run("../etc/passwd", tmp_path) is None
