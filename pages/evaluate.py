@@ -125,11 +125,11 @@ def render_policy(comparison: Comparison, policy: str, study: CoverageStudy | No
 def render_page(now: work.Current) -> None:
     """The split, truth, estimates, one policy in detail, rehearsal."""
     learn, judge_on = split.parts_of(now)
+    split.render_split(learn, judge_on)
     models = trained_policies(learn)
     if not models:
         st.info("Choose learners on the Train page; those that are done are judged here.")
         return
-    split.render_split(learn, judge_on)
     deployment = work.deployment(now.world)
     comparison = compared(learn, judge_on, models, deployment)
     if now.world:

@@ -47,6 +47,9 @@ def test_one_click_trains_all_seeds_and_every_page_takes_them(app):
     assert not app.exception
     assert app.select_slider[0].label == "After gradient step"
     app.switch_page("pages/evaluate.py").run()
+    assert app.button(key="w:train"), "what learned from all of the log isn't judged on a part of it"
+    app.session_state["split"] = "0"
+    app.run()
     assert not app.exception
     assert app.dataframe[0].value["policy"].str.startswith("Neural CQL, seed 5").any()
 
