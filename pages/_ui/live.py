@@ -29,6 +29,7 @@ from .picture import render_picture
 
 LOOK_EVERY, LONGER_FOR_EACH = 0.6, 0.05  # seconds, and how many more for each visitor who trains
 STOP_SECONDS = 0.8
+FOREVER = float("inf")
 PAIRS_AT_ONCE = (
     20_000  # pairs of all seeds together of which every key frame is judged; of more, every second, and so on
 )
@@ -41,8 +42,9 @@ def render_trainings(trainings: Sequence[Training]) -> None:
     _render_start(trainings, found)
     going = [[run.unfinished for run in runs] for runs in found]
     if any(run.job or run.model for runs in found for run in runs):
-        look = st.fragment(_look, run_every=_seconds_between_looks()) if any(any(row) for row in going) else _look
-        look(trainings, going)
+        pause = _seconds_between_looks() if any(any(row) for row in going) else FOREVER
+        look = _look if pause == FOREVER else st.fragment(_look, run_every=pause)
+        look(trainings, going, pause)
 
 
 def _render_start(trainings: Sequence[Training], found: Sequence[list[SeedRun]]) -> None:
@@ -75,10 +77,10 @@ def _seconds_between_looks() -> float:
     return LOOK_EVERY + LONGER_FOR_EACH * len({job.owner for job in default_engine().jobs()})
 
 
-def _look(trainings: Sequence[Training], going: list[list[bool]]) -> None:
-    """One look; where a run has begun or ended since the page was drawn, the page is drawn anew."""
+def _look(trainings: Sequence[Training], going: list[list[bool]], pause: float) -> None:
+    """One look; where a run has begun or ended since the page was drawn, or many others came, the page is drawn anew."""
     found = [training.runs() for training in trainings]
-    if [[run.unfinished for run in runs] for runs in found] != going:
+    if [[run.unfinished for run in runs] for runs in found] != going or _seconds_between_looks() > 2 * pause:
         st.rerun()
     for training, runs in zip(trainings, found, strict=True):
         if any(run.job or run.model for run in runs):

@@ -20,7 +20,7 @@ from .reruns import APP, page_times
 
 LEARNER, STEPS, SEEDS = "cql_neural", 2000, 8
 ROUNDS, RERUNS = 3, 15
-FOREVER = 1_000_000  # steps
+FOREVER = 100_000  # steps
 WATCHED_SECONDS = 6.0
 LOOK_EVERY = 0.7
 

@@ -18,7 +18,7 @@ from .measure import Line
 STEPS = 500
 BAR_SECONDS, BAR_CONTROL_MS = 60.0, 250.0
 BETWEEN_CONTROLS = 3.0  # seconds
-PATIENCE = 300.0
+PATIENCE = 180.0
 
 
 def load_lines(n_visitors: int) -> list[Line]:
