@@ -14,6 +14,10 @@ from offrl_core.worlds import WORLDS
 
 from .core.tiny_worlds import TINY_WORLDS
 
+collect_ignore_glob = [
+    "bench/d3rlpy_*.py"
+]  # scripts for an interpreter that has d3rlpy; looking for doctests imports them
+
 # The same examples on every run and machine; no deadline, because machines are shared.
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.load_profile("steady")

@@ -32,8 +32,10 @@ FAMILIES: Mapping[Family, str] = {
 
 _LEARNERS: Mapping[Family, frozenset[str]] = {
     "copying": frozenset({"bc", "filtered_bc", "return_conditioned", "decision_transformer"}),
-    "constrained": frozenset("fqi_support cql bcq bear iql awr kl_regularized spibb pessimistic_vi mopo morel".split()),
-    "unconstrained": frozenset({"fqi", "fqi_sampled", "dqn", "ddqn"}),
+    "constrained": frozenset(
+        "fqi_support cql bcq bear iql awr awac kl_regularized spibb pessimistic_vi mopo morel".split()
+    ),
+    "unconstrained": frozenset({"fqi", "fqi_sampled"}),
 }
 
 CLOSE = 0.02  # of the range of the returns: less apart counts as equally good

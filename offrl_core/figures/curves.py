@@ -266,9 +266,14 @@ def _ticks(low: float, high: float, n: int) -> list[float]:
     """
     rough = (high - low) / n
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * size for size in (1, 2, 2.5, 5, 10) if power * size >= rough * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [round(step * i, 12) + 0.0 for i in range(first, math.floor(high / step + 1e-9) + 1)]
+    steps = [power * size for size in (0.5, 1, 2, 2.5, 5, 10)]
+    wanted = next(i for i, step in enumerate(steps) if step >= rough * 0.999)
+    for step in reversed(steps[: wanted + 1]):  # a finer one where too few numbers fall between the two
+        first = math.ceil(low / step - 1e-9)
+        ticks = [round(step * i, 12) + 0.0 for i in range(first, math.floor(high / step + 1e-9) + 1)]
+        if len(ticks) >= 3:
+            break
+    return ticks
 
 
 def _tick(value: float, axis: Axis) -> str:

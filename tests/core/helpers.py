@@ -9,6 +9,7 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from offrl_core.algorithms import ALGORITHMS
 from offrl_core.arrays import FloatArray
 from offrl_core.dataset import Dataset
 from offrl_core.importers.report import ImportReport
@@ -17,6 +18,14 @@ from offrl_core.policies import TabularPolicy
 from offrl_core.schema import canonical_json, short_hash, steps_table
 
 Row = dict[str, Any]
+
+NEURAL = [name for name in ALGORITHMS if name.endswith("_neural")]  # held to their oracles in a file of their own
+# What holds for any number of steps is tested with few.
+FEW_STEPS: dict[str, dict[str, Any]] = {
+    "fqi_sampled": {"n_sweeps": 5},
+    "decision_transformer": {"n_steps": 5, "n_layers": 1, "batch_size": 8},
+    **{name: {"n_steps": 40} for name in NEURAL},
+}
 
 # A log takes some 50 ms to load and frame, so few of them are drawn.
 few_examples = settings(max_examples=15, suppress_health_check=list(HealthCheck))

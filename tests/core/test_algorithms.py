@@ -31,6 +31,8 @@ from offrl_core.params import config_values, params_of
 from offrl_core.training import run_id
 
 from .helpers import (
+    FEW_STEPS,
+    NEURAL,
     covering_log,
     empirical_process,
     episode,
@@ -43,16 +45,9 @@ from .helpers import (
 SPECS = list(ALGORITHMS.values())
 WITHOUT_VALUES = {"bc", "filtered_bc", "return_conditioned", "decision_transformer", "bc_neural"}
 LOOKING_BACK = {"decision_transformer"}  # no table over states, so held to the contract in a file of its own
-NEURAL = [name for name in ALGORITHMS if name.endswith("_neural")]  # held to their oracles in a file of their own
 VALUE_LEARNERS = [name for name in ALGORITHMS if name not in WITHOUT_VALUES and name not in NEURAL]
 # No other pair has a value or is picked.
 INSIDE_THE_LOG = {"fqi_support", "bear", "iql", "awr", "kl_regularized", "spibb"}
-# The contract holds for any number of passes.
-FAST: dict[str, dict[str, Any]] = {
-    "fqi_sampled": {"n_sweeps": 5},
-    "decision_transformer": {"n_steps": 5, "n_layers": 1, "batch_size": 8},
-    **{name: {"n_steps": 40} for name in NEURAL},
-}
 by_name = pytest.mark.parametrize("name", ALGORITHMS)
 
 
@@ -69,7 +64,7 @@ def covered() -> Dataset:
 
 
 def fit(name: str, dataset: Dataset, **parameters: Any) -> TrainedModel:
-    return orl.train(dataset, name, seed=0, **FAST.get(name, {}) | parameters)
+    return orl.train(dataset, name, seed=0, **FEW_STEPS.get(name, {}) | parameters)
 
 
 def q_of(name: str, dataset: Dataset, **parameters: Any) -> FloatArray:

@@ -33,7 +33,7 @@ from offrl_core.interfaces import Progress, TrainedModel
 from offrl_core.jobs.states import decode_state, encode_state
 from offrl_core.runs import DIRECTORY_VARIABLE, current_run, find_run, pack_runs, prune_runs, runs_directory
 
-from .helpers import episode, few_examples, make_log, random_rows
+from .helpers import FEW_STEPS, episode, few_examples, make_log, random_rows
 from .odd_learners import ODD_LEARNERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,8 +82,7 @@ def run(small: Dataset, tmp_path: Path) -> tuple[str, TrainedModel]:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_run_comes_back_bit_for_bit(name: str, small: Dataset, tmp_path: Path) -> None:
-    few = {"fqi_sampled": {"n_sweeps": 3}, "decision_transformer": {"n_steps": 3}}
-    model = orl.train(small, name, **few.get(name, {}))
+    model = orl.train(small, name, **FEW_STEPS.get(name, {}))
     run_id = stored(model, small, tmp_path)
     assert orl.has_run(run_id, tmp_path)
     assert same_run(orl.load_run(run_id, tmp_path), model)

@@ -217,8 +217,6 @@ def test_continuous_actions_learn_while_one_looks_and_stop_and_go_on(page):
 
 SCREENS = {
     "light, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"},
-    "dark, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "dark"},
-    "light, phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
     "dark, phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
 }
 

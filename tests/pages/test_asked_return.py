@@ -17,7 +17,7 @@ def own_runs(tmp_path, monkeypatch):
 
 def test_it_is_trained_once_and_asked_for_more_and_less(app):
     open_page(app, "train", params=PARAMS, **LINK)
-    app.button(key="w:run:decision_transformer").click().run()
+    app.button(key="w:train").click().run()
     until(app, lambda: app.dataframe)
     row = app.dataframe[0].value.iloc[0]
     assert row["success, mul works"] == "≈ 100% [99%, 100%]"
@@ -35,7 +35,7 @@ def test_it_is_trained_once_and_asked_for_more_and_less(app):
 
 def test_torn_episodes_are_refused_in_a_sentence(app):
     open_page(app, "train", params=PARAMS, edits="drop:mul:transitions", **LINK)
-    app.button(key="w:run:decision_transformer").click().run()
+    app.button(key="w:train").click().run()
     until(app, lambda: "took single steps out of them" in texts(app))
 
 
