@@ -19,18 +19,19 @@ REPETITIONS = 3
 TOOLS = ["search_direct_flight", "get_user_details", "get_reservation", "book", "cancel", "respond"]
 
 MEASURE = """
-import resource, sys, time
+import time
+from tests.bench.measure import peak_bytes
 {imports}
 start = time.perf_counter()
 {work}
 seconds = time.perf_counter() - start
-print(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(seconds, peak_bytes())
 """
 OURS = MEASURE.format(
-    imports="from offrl_core.log import read_traces",
+    imports="import sys; from offrl_core.log import read_traces",
     work="log = read_traces(sys.argv[1]); assert log.n_steps and not log.report.problems",
 )
-PANDAS = MEASURE.format(imports="import pandas", work="frame = pandas.read_json(sys.argv[1], lines=True)")
+PANDAS = MEASURE.format(imports="import pandas, sys", work="frame = pandas.read_json(sys.argv[1], lines=True)")
 
 
 class Cost(NamedTuple):

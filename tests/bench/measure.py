@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Work = Callable[[], Any]
@@ -39,6 +41,21 @@ def seconds_of(work: Work) -> float:
     start = time.perf_counter()
     work()
     return time.perf_counter() - start
+
+
+def peak_bytes() -> int:
+    """Most memory that this program held at once.
+
+    What getrusage says also counts the program that started it, up to that moment; Linux knows better.
+    """
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except FileNotFoundError:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def interleaved(works: Sequence[Work], repetitions: int, *, warm_up: bool = True) -> list[float]:
