@@ -26,7 +26,7 @@ def load_lines(n_visitors: int) -> list[Line]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["OFFRL_RUNS"] = folder
         with running_server(ROOT / "app.py") as (address, _):
-            asyncio.run(_visit(address, 0, [], asyncio.Event()))  # the server has imported what it needs
+            asyncio.run(_class(address, 1))  # the server has imported what it needs
             controls, errors, looks, seconds = asyncio.run(_class(address, n_visitors))
     what = f"{n_visitors} sessions, each trains {STEPS} steps of a 2x64 network (CQL)"
     p95 = statistics.quantiles(controls, n=20)[-1] * 1e3
@@ -47,22 +47,29 @@ def load_lines(n_visitors: int) -> list[Line]:
 
 
 async def _class(address: str, n_visitors: int) -> tuple[list[float], list[str], int, float]:
-    began, controls, everybody = time.perf_counter(), list[float](), asyncio.Event()
-    visits = [_visit(address, number, controls, everybody) for number in range(1, n_visitors + 1)]
-    told = await asyncio.gather(*visits)
+    """Controls, errors, looks at curves, and seconds from the moment when everybody has the page to the last network."""
+    controls, everybody_is_there = list[float](), asyncio.Barrier(n_visitors + 1)
+    visits = [_visit(address, number, controls, everybody_is_there) for number in range(1, n_visitors + 1)]
+    running = [asyncio.create_task(visit) for visit in visits]
+    await everybody_is_there.wait()
+    began = time.perf_counter()
+    told = await asyncio.gather(*running)
     errors = [error for found, _ in told for error in found]
     return controls, errors, sum(looks for _, looks in told), time.perf_counter() - began
 
 
-async def _visit(address: str, number: int, controls: list[float], stop: asyncio.Event) -> tuple[list[str], int]:
+async def _visit(
+    address: str, number: int, controls: list[float], everybody_is_there: asyncio.Barrier
+) -> tuple[list[str], int]:
     """Open the page, train, and turn a control now and then until the network is there; returns errors and looks."""
     from .visitor import Visitor
 
     dice = random.Random(number)
     query = {"learners": "bc,cql_neural", "seeds": "1", "seed": str(1000 * number), "budget": str(STEPS)}
-    ends = time.perf_counter() + PATIENCE
-    await asyncio.sleep(dice.random())
     async with Visitor(address, "train", **query) as visitor:
+        await everybody_is_there.wait()
+        await asyncio.sleep(dice.uniform(0, BETWEEN_CONTROLS))
+        ends = time.perf_counter() + PATIENCE
         await visitor.press("w:train")
         while not any(key.startswith("w:runs:") for key in visitor.ids):
             if time.perf_counter() > ends:
