@@ -1,4 +1,4 @@
-"""Offline RL Explorer, the core: logs, coverage, tabular learners, truth and estimates. It never imports streamlit.
+"""Offline RL Explorer, the core: logs, coverage, learners, truth and estimates. It never imports streamlit.
 
 Everything a notebook needs hangs on this module, and importing it is cheap: names are loaded when they are first used.
 
@@ -64,6 +64,7 @@ _HOMES = {
     "list_runs": "runs",
     "log_quality": "evaluation.log_quality",
     "load_run": "runs",
+    "neural_q_values": "evaluation.ope.neural",
     "read_reward_file": "reward_files",
     "read_traces": "log",
     "return_distribution": "evaluation.exact",
