@@ -19,6 +19,7 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.app
 	@touch $@
 
 run: $(VENV)/.app  ## set up and open the app (PORT=8501)
+	@echo "The Offline RL Explorer opens at http://localhost:$(PORT) (Ctrl-C ends it)."
 	$(BIN)/streamlit run app.py --server.port $(PORT)
 
 test: $(VENV)/.dev  ## set up and run all tests

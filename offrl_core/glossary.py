@@ -138,6 +138,12 @@ TERMS: dict[str, Term] = {
         "Ross & Bagnell 2010, theorem 2.1",
     ),
     "coverage": Term("Which pairs of state and action a log supports. What it doesn't cover, it can't teach."),
+    "spread": Term(
+        "Networks that differ in nothing but their seed agree where rows speak, and each makes up a value of its own elsewhere. "
+        "Agreement is no proof: an error that all share doesn't show.",
+        "std over seeds of Q(s,a)",
+        "Lakshminarayanan, Pritzel & Blundell 2017",
+    ),
     "split": Term(
         "A policy that is judged on the episodes it learned from looks better than it is: it chose what happened to go well "
         "there. So it learns from one part and is judged on the other.",

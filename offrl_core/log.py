@@ -298,7 +298,7 @@ def content_hash(log: Log) -> str:
 
 
 def read_traces(
-    *paths: str | Path,
+    *paths: str | Path | Sequence[str | Path],
     contents: Sequence[tuple[str, bytes]] = (),
     format: str | None = None,
     mapping: StepMapping | None = None,
@@ -307,7 +307,7 @@ def read_traces(
     """Read trace files of any known formats into one log.
 
     Args:
-        *paths: files, packed ones among them, or folders, whose files are all taken.
+        *paths: files, packed ones among them, or folders, whose files are all taken; one by one, or as a list.
         contents: name and content of further files that don't lie on this machine's disk.
         format: name in :data:`offrl_core.importers.IMPORTERS`, to override what the contents look like.
         mapping: which field means what, for a log of one's own; see :mod:`offrl_core.importers.step_mapping`.
@@ -321,7 +321,8 @@ def read_traces(
     """
     from .importers import read_sources
 
-    files = [*_files_at(paths), *contents]
+    given = [path for one in paths for path in ([one] if isinstance(one, str | Path) else one)]
+    files = [*_files_at(given), *contents]
     imported = read_sources(files, format=format, mapping=mapping, progress=progress)
     first, *others = [name for name, _ in files]
     digest = hashlib.sha256()

@@ -25,7 +25,7 @@ def render_controls(now: work.Current) -> str:
                 f"Exact values where {spec.subject}…",
                 list(spec.deployments),
                 format_func=lambda name: spec.deployments[name].title,
-                **state.bound("deployment"),
+                **state.bound("deployment", "ceiling"),
             )
     return work.deployment(now.world)
 

@@ -39,7 +39,15 @@ def trained_policies(dataset: Dataset) -> dict[str, TrainedModel]:
         except orl.OffRLError as error:
             layout.error(f"{spec.short}: {error}")
     # What a network learned from the whole log can't be judged on a part of the same log: it is trained on the rest here.
-    live.render_trainings([training for training in slow if not all(run.model for run in training.runs())])
+    missing = [training for training in slow if not all(run.model for run in training.runs())]
+    if missing:
+        names = " and ".join(training.spec.short for training in missing)
+        part = "" if state.get("split") == "0" else " To judge what it learned from all of them, choose so above."
+        st.info(
+            f"{names}: not trained on these {dataset.n_episodes:,} episodes yet, so there is nothing of it to judge.{part}",
+            icon=":material/hourglass_empty:",
+        )
+    live.render_trainings(missing)
     return models
 
 
@@ -128,7 +136,8 @@ def render_page(now: work.Current) -> None:
     split.render_split(learn, judge_on)
     models = trained_policies(learn)
     if not models:
-        st.info("Choose learners on the Train page; those that are done are judged here.")
+        if not any(name in orl.ALGORITHMS for name in state.get("learners").split(",")):
+            st.info("Choose learners on the Train page; those that are done are judged here.")
         return
     deployment = work.deployment(now.world)
     comparison = compared(learn, judge_on, models, deployment)

@@ -53,7 +53,7 @@ def render_controls(now: work.Current) -> tuple[str, str]:
                 f"Exact values where {spec.subject}…",
                 list(deployments),
                 format_func=lambda name: deployments[name].title,
-                **state.bound("deployment"),
+                **state.bound("deployment", "q_values"),
             )
     return state.get("shown"), work.deployment(now.world)
 

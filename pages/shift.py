@@ -10,14 +10,14 @@ from offrl_core.evaluation.shift import Shift, Visits, logged_visits
 from offrl_core.figures.shift import make_compounding, make_distance, make_flow, make_visit_map
 from offrl_core.interfaces import TrainedModel
 from offrl_core.worlds import WORLDS
-from pages._ui import following, layout, navigation, parameters, state, work
+from pages._ui import following, layout, model_choice, navigation, state, work
 
 ROWS = 20
 
 
 def render_controls(now: work.Current) -> tuple[str, str]:
     """Learner, support and deployment."""
-    learners = [name for name, spec in orl.ALGORITHMS.items() if spec.instant]
+    learners = list(orl.ALGORITHMS)
     if state.get("shown") not in learners:
         state.put("shown", "fqi")
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -25,7 +25,7 @@ def render_controls(now: work.Current) -> tuple[str, str]:
             "Policy of",
             learners,
             format_func=lambda name: orl.ALGORITHMS[name].title,
-            **state.bound("shown"),
+            **state.bound("shown", "shift"),
             width=420,
         )
         layout.min_count_input()
@@ -36,7 +36,7 @@ def render_controls(now: work.Current) -> tuple[str, str]:
                 f"Deployed where {spec.subject}…",
                 list(spec.deployments),
                 format_func=lambda name: spec.deployments[name].title,
-                **state.bound("deployment"),
+                **state.bound("deployment", "shift"),
             )
     return state.get("shown"), work.deployment(now.world)
 
@@ -132,9 +132,12 @@ def render_page(now: work.Current) -> None:
     if not now.world:
         layout.truth_unknown(now)
     try:
-        model = work.trained(dataset, algorithm, state.get("seed"), **parameters.parameters_of(algorithm))
+        model = model_choice.trained_model(dataset, algorithm)
     except orl.OffRLError as error:
         layout.error(error)
+        return
+    if model is None:
+        st.info(f"{orl.ALGORITHMS[algorithm].title} takes a while: train it on the page Train, and its way is here.")
         return
     try:
         shift = following.shifted(dataset, model, deployment, state.get("min_count"))

@@ -20,6 +20,14 @@ def chosen_learners() -> list[str]:
     return known
 
 
+def take_learners() -> None:
+    """Keep the choice; the other pages show one of the chosen learners."""
+    chosen = st.session_state["w:learners"]
+    state.put("learners", ",".join(chosen))
+    if chosen and state.get("shown") not in chosen:
+        state.put("shown", chosen[0])
+
+
 def render_choice() -> list[str]:
     """Which learners to train; for slow ones also how many seeds, and for how long."""
     state.set_widget("w:learners", chosen_learners())
@@ -28,7 +36,7 @@ def render_choice() -> list[str]:
         list(orl.ALGORITHMS),
         format_func=lambda name: orl.ALGORITHMS[name].title,
         key="w:learners",
-        on_change=lambda: state.put("learners", ",".join(st.session_state["w:learners"])),
+        on_change=take_learners,
     )
     learners = chosen_learners()
     specs = [orl.ALGORITHMS[name] for name in learners]
@@ -42,7 +50,7 @@ def render_choice() -> list[str]:
             st.number_input(
                 "Budget (steps)",
                 1,
-                1_000_000,
+                100_000,
                 step=500,
                 **state.bound("budget"),
                 width=180,
@@ -104,7 +112,8 @@ def render_page(now: work.Current) -> None:
 navigation.require_app()
 st.title("Train")
 st.markdown(
-    "Learners see the log and nothing else. Tables are done before this page is drawn; networks train beside it, and you watch."
+    "Learners see the log and nothing else. Tables are done before this page is drawn. **To watch one learn, choose a network** "
+    "(or the Decision Transformer): it trains beside the page."
 )
 now = work.current()
 if now.dataset is not None:

@@ -24,7 +24,8 @@ Supported means here: at least ``min_count`` rows, and at least one that teaches
 cql, pessimistic_vi, mopo, morel, iql, awr, kl_regularized and fqi_sampled it is what their own rule adds, and says so. The
 amounts are linear in the values that the policy was chosen by, not in the data: with other data the policy, C, may be another.
 
-Networks have no such equation at every pair, so a ledger for them is refused; :func:`ensemble_spread` is the stated proxy.
+Networks have no such equation at every pair, so a ledger for them is refused; :func:`.diagnostics.value_spread` is the stated
+proxy.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray
 from ..dataset import Dataset
-from ..errors import NotPossible
+from ..errors import InvalidConfig, NotPossible
 from ..interfaces import TrainedModel
 from ..mdp import TabularMDP, discounted_sums, policy_chain
 from ..policies import table_of
@@ -101,8 +102,12 @@ class Ledger:
         share = self.guess_share
         if np.isnan(share):
             return "Every amount is 0 here, so there is nothing to share out."
-        who = "nobody ever saw" if self.min_count == 1 else f"seen fewer than {self.min_count:,} times"
-        return f"{share:.0%} of this value rests on pairs {who}."
+        if self.min_count == 1:
+            return f"{share:.0%} of this value rests on pairs nobody ever saw."
+        return (
+            f"{share:.0%} of this value is guessed: values of pairs nobody ever saw, and what choosing pairs seen fewer than "
+            f"{self.min_count:,} times adds (their own rewards count as seen)."
+        )
 
 
 def value_ledger(dataset: Dataset, model: TrainedModel, min_count: int = 1) -> Ledger:
@@ -116,7 +121,10 @@ def value_ledger(dataset: Dataset, model: TrainedModel, min_count: int = 1) -> L
     Raises:
         NotPossible: the model has no values, is a network or looks back, or its values have no bound (discount 1 and a loop
             without end).
+        InvalidConfig: ``min_count`` is below 1.
     """
+    if min_count < 1:
+        raise InvalidConfig(f"min_count is {min_count}; a pair is supported from 1 row on, or more.")
     q_values = _accountable(model)
     taught = dataset.value_counts > 0
     supported = dataset.support_mask(min_count) & taught
@@ -148,7 +156,7 @@ def _accountable(model: TrainedModel) -> FloatArray:
     if model.weights is not None:
         raise NotPossible(
             "The ledger is an exact account of a table, and a network has no equation at every pair. "
-            "The spread of an ensemble is the stand-in: train it with several seeds."
+            "How far several seeds disagree is the stand-in."
         )
     return model.q_values
 
@@ -244,37 +252,3 @@ def leaving_steps(dataset: Dataset, model: TrainedModel, deployment: str = "work
     inside = world.on_states(supported, dataset.states, dataset.actions, missing=False)
     steps = first_steps(world.mdp, world.starts, world.probabilities(policy), ~inside)
     return Leaving(steps=steps, exact=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Spread:
-    """How far the members of an ensemble disagree: the stated proxy where no exact account exists.
-
-    Attributes:
-        mean: (S, A) reward units.
-        spread: (S, A) standard deviation over the members, reward units.
-        n_members: K.
-    """
-
-    mean: FloatArray
-    spread: FloatArray
-    n_members: int
-
-
-def ensemble_spread(members: FloatArray) -> Spread:
-    """Mean and standard deviation of K models' values, which must differ in nothing but their seed.
-
-    Agreement is no evidence: members that extrapolate alike agree on a guess. Only disagreement says something.
-
-    Args:
-        members: (K, S, A) values; NaN where an action may not be chosen, in all members alike.
-
-    Raises:
-        NotPossible: fewer than two members.
-
-    Source: Lakshminarayanan, Pritzel & Blundell (2017), "Simple and scalable predictive uncertainty estimation using deep
-    ensembles", NeurIPS.
-    """
-    if len(members) < 2:
-        raise NotPossible("A spread needs at least two models; train the learner with several seeds.")
-    return Spread(mean=members.mean(axis=0), spread=members.std(axis=0, ddof=1), n_members=len(members))

@@ -252,7 +252,8 @@ def _range(values: FloatArray, axis: Axis) -> tuple[float, float]:
     """Lowest and highest place on the axis, with some room where the values decide."""
     placed = axis.place(values)
     low, high = float(placed.min()), float(placed.max())
-    room = 0.06 * (high - low) or 0.5
+    size = max(abs(low), abs(high), 1.0)
+    room = 0.06 * (high - low) if high - low > 1e-9 * size else 0.5 * size
     low = low - room if axis.low is None else min(low, axis.low)
     high = high + room if axis.high is None else max(high, axis.high)
     return low, high

@@ -151,6 +151,11 @@ class Job:
             return None
         return self.seconds * (latest.total - latest.step) / latest.step
 
+    @property
+    def is_wanted_here(self) -> bool:
+        """Whether its owner is among those who asked for the run; who only looks on can't stop it."""
+        return self.owner in self._task.owners
+
     def stop(self) -> bool:
         """Ask to stop, and return at once. False where it goes on, as others asked for the same run (or it has ended)."""
         return self._engine.stop(self._task, self.owner)

@@ -13,7 +13,7 @@ from offrl_core.evaluation.forecast import FAMILIES, Forecast, score_forecast
 from offrl_core.evaluation.log_quality import LogQuality
 from offrl_core.interfaces import TrainedModel
 
-from . import layout, parameters, state, work
+from . import beside, layout, parameters, state, work
 
 
 def measured(dataset: Dataset) -> LogQuality:
@@ -87,13 +87,15 @@ def _values(dataset: Dataset, deployment: str) -> tuple[Mapping[str, float], lis
     values: dict[str, float] = {}
     refused: dict[str, list[str]] = {}
     for name in dict.fromkeys(state.get("learners").split(",")):
-        if name not in orl.ALGORITHMS or not orl.ALGORITHMS[name].instant:
+        if name not in orl.ALGORITHMS:
             continue
         short = orl.ALGORITHMS[name].short
         try:
-            model = work.trained(dataset, name, state.get("seed"), **parameters.parameters_of(name))
+            model = _model(dataset, name)
         except orl.OffRLError as error:
             refused.setdefault(str(error), []).append(short)
+            continue
+        if model is None:
             continue
         value, why = _worth(dataset, model, deployment)
         if value is None:
@@ -101,6 +103,13 @@ def _values(dataset: Dataset, deployment: str) -> tuple[Mapping[str, float], lis
         else:
             values[name] = value
     return values, [f"No value for {', '.join(names)}: {why}" for why, names in refused.items()]
+
+
+def _model(dataset: Dataset, name: str) -> TrainedModel | None:
+    """A table at once; of a network the first seed that is done, if one is."""
+    if orl.ALGORITHMS[name].instant:
+        return work.trained(dataset, name, state.get("seed"), **parameters.parameters_of(name))
+    return next(iter(beside.finished_models(dataset, name)), None)
 
 
 def _worth(dataset: Dataset, model: TrainedModel, deployment: str) -> tuple[float | None, str]:

@@ -17,7 +17,8 @@ def render_form(algorithm: str) -> None:
     spec = orl.ALGORITHMS[algorithm]
     values = {**config_values(spec.config_class()), **parameters.parameters_of(algorithm)}
     for name, about in params_of(spec.config_class).items():
-        _render_widget(algorithm, name, about, values[name])
+        if name != "n_steps":  # the budget above, one for all
+            _render_widget(algorithm, name, about, values[name])
 
 
 def _render_widget(algorithm: str, name: str, about: Param, value: Any) -> None:

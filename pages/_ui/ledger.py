@@ -10,11 +10,12 @@ import streamlit as st
 from offrl_core.arrays import IntArray
 from offrl_core.dataset import Dataset
 from offrl_core.errors import OffRLError
+from offrl_core.evaluation.diagnostics import value_spread
 from offrl_core.evaluation.ledger import Leaving, Ledger, leaving_steps, value_ledger
 from offrl_core.figures.ledger import make_ledger_bars, make_ledger_map
 from offrl_core.interfaces import TrainedModel
 
-from . import layout, state, work
+from . import beside, layout, state, work
 
 VIEWS = {"values": "the values", "ledger": "what they rest on"}
 
@@ -42,6 +43,9 @@ def _leaving(key: tuple[str, ...], deployment: str, min_count: int, _dataset: Da
 
 def render_total(dataset: Dataset, model: TrainedModel, deployment: str, min_count: int) -> None:
     """What the value of the policy rests on, in a sentence; the bar waits behind a click."""
+    if model.weights is not None:
+        _render_spread(dataset, model, min_count)
+        return
     try:
         ledger = opened(dataset, model, min_count)
     except OffRLError as error:
@@ -54,6 +58,30 @@ def render_total(dataset: Dataset, model: TrainedModel, deployment: str, min_cou
         figure = layout.drawn(make_ledger_bars, {"its value": ledger.totals})
         layout.render_figure(figure, key="ledger_total", alt=f"Parts of the value: {_in_words(ledger.totals)}")
         _render_leaving(gone)
+
+
+def _render_spread(dataset: Dataset, model: TrainedModel, min_count: int) -> None:
+    """What stands in for a ledger of a network: how far its seeds disagree, where the log speaks and where it doesn't."""
+    models = beside.finished_models(dataset, model.algorithm)
+    try:
+        spread = value_spread(models)
+    except OffRLError:
+        st.caption(
+            ":material/account_balance: A network's values can't be opened like a table's. Train several seeds: how far they "
+            "disagree about a value says how much of it is made up."
+        )
+        return
+    supported = dataset.support_mask(min_count)
+    inside, outside = spread[supported], spread[~supported & dataset.valid_mask]
+    told = [
+        f"by {np.nanmean(part):.3f} on pairs the log {words}"
+        for part, words in ((inside, "supports"), (outside, "doesn't support"))
+        if part.size and not np.isnan(part).all()
+    ]
+    st.markdown(
+        f":material/account_balance: **The {len(models)} seeds disagree {' and '.join(told)}** (mean standard deviation of Q).",
+        help=layout.tip("spread"),
+    )
 
 
 def _render_leaving(gone: Leaving) -> None:

@@ -132,7 +132,16 @@ def _render_progress(training: Training, runs: list[SeedRun], unfinished: list[S
 
 
 def _stop_button(title: str, key: str, jobs: list[Job]) -> None:
-    st.button(title, icon=":material/stop:", key=key, on_click=_stop, args=(jobs,))
+    ours = any(job.is_wanted_here for job in jobs)
+    st.button(
+        title,
+        icon=":material/stop:",
+        key=key,
+        on_click=_stop,
+        args=(jobs,),
+        disabled=not ours,
+        help=None if ours else "Somebody else who has this link started it, and only they can stop it.",
+    )
 
 
 def _stop(jobs: list[Job]) -> None:
@@ -187,7 +196,8 @@ def _render_news(training: Training, runs: list[SeedRun]) -> None:
         layout.error(f"{training.spec.short}: {sentence}")
     stopped = [str(run.seed) for run in runs if run.state == "cancelled"]
     if stopped:
-        which = f"Seed {', '.join(stopped)} was" if len(runs) > 1 else "It was"
+        several = f"Seeds {', '.join(stopped)} were" if len(stopped) > 1 else f"Seed {stopped[0]} was"
+        which = several if len(runs) > 1 else "It was"
         st.caption(f":material/stop_circle: {which} stopped before the end; nothing was kept.")
 
 

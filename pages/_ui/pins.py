@@ -12,7 +12,7 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.coverage_edits import edits_from_link
 from offrl_core.dataset import Dataset
-from offrl_core.errors import OffRLError
+from offrl_core.errors import OffRLError, RunMissing
 from offrl_core.evaluation.curves import FRAME_MEASURES, FrameJudge, Track, bands_of
 from offrl_core.figures.curves import Axis, make_comparison, side_by_side, text_at
 from offrl_core.history import Event
@@ -162,7 +162,8 @@ def _pinned_training(pin: Pin, now: work.Current) -> _Pinned | None:
         return None
     number = pinned().index(pin) + 1
     key = (pin.token, number, work.deployment(now.world), state.get("min_count"), now.log.fingerprint)
-    return _read(key, pin, number, dict(about.content), now)
+    found = _read(key, pin, number, dict(about.content), now)
+    return found if found.tracks else None
 
 
 @st.cache_resource(show_spinner=False, max_entries=64, ttl="2h")
@@ -172,9 +173,10 @@ def _read(key: tuple, _pin: Pin, _number: int, _content: dict[str, Any], _now: w
     tracks, total = [], 1
     for seed in range(_pin.first, _pin.first + _pin.n_seeds):
         run_id = id_of_content({**_content, "seed": seed})
-        if find_run(run_id) is None:
+        try:
+            model, track = load_run(run_id), Track(judge)
+        except RunMissing:  # that seed was never trained, or is gone or damaged
             continue
-        model, track = load_run(run_id), Track(judge)
         track.follow(Event(i, progress) for i, progress in enumerate(model.history, start=1))
         tracks.append(track)
         total = max(total, model.history[-1].total if model.history else 1)

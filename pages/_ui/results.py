@@ -33,7 +33,10 @@ def render_results(now: work.Current, models: dict[str, TrainedModel]) -> None:
 
 def done_after(model: TrainedModel) -> str:
     """How long it took, in the learner's own unit."""
-    steps, unit = model.history[-1].step, orl.ALGORITHMS[model.algorithm].unit
+    unit = orl.ALGORITHMS[model.algorithm].unit
+    if not model.history:
+        return f"stopped at the first {unit}"
+    steps = model.history[-1].step
     return f"{steps:,} {unit}{'' if steps == 1 else 's'}{'' if model.converged else ', not settled'}"
 
 

@@ -78,7 +78,7 @@ FIELDS: dict[str, Field] = {
     "asked": Field(1.0, _number(-0.25, 1.25)),
     "split": Field("50", _one_of("50", "70", "0")),
     "seeds": Field(8, _whole(1, MAX_SEEDS)),
-    "budget": Field(2000, _whole(1, 1_000_000)),
+    "budget": Field(2000, _whole(1, 100_000)),
     "pins": Field("", _pins),
     "shown": Field("fqi"),
     "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),
@@ -113,7 +113,7 @@ FIELDS: dict[str, Field] = {
     "triad": Field("unlogged_action", _one_of(*PROBLEMS)),
     "triad_discount": Field(0.99, _number(0, 1)),
     "triad_smaller": Field(0.4, _number(0, 1)),
-    "triad_caution": Field(2.0, _number(0, 100)),
+    "triad_caution": Field(2.0, _number(0, 10)),
 }
 
 # Places on pages that belong to the log that is looked at, and all choices that do.
@@ -147,12 +147,13 @@ def put(name: str, value: Any) -> None:
     st.session_state[name] = value
 
 
-def widget_key(name: str) -> str:
+def widget_key(name: str, place: str = "") -> str:
     """Key for a widget that edits a field; sets the widget to the field's value.
 
-    Fields keep their value on pages where the widget isn't shown.
+    Fields keep their value on pages where the widget isn't shown. A ``place`` tells widgets of several pages apart whose titles
+    or choices differ: for Streamlit those are other widgets, and would begin without a value.
     """
-    key = f"w:{name}"
+    key = f"w:{name}{place and ':'}{place}"
     set_widget(key, get(name))
     return key
 
@@ -167,14 +168,15 @@ def set_widget(key: str, value: Any) -> None:
         st.session_state[key] = value
 
 
-def bound(name: str) -> dict[str, Any]:
-    """Keyword arguments that bind a widget to a field."""
-    return {"key": widget_key(name), "on_change": take, "args": (name,)}
+def bound(name: str, place: str = "") -> dict[str, Any]:
+    """Keyword arguments that bind a widget to a field; see :func:`widget_key`."""
+    key = widget_key(name, place)
+    return {"key": key, "on_change": take, "args": (name, key)}
 
 
-def take(name: str) -> None:
+def take(name: str, key: str = "") -> None:
     """Callback of a bound widget: its value becomes the field's. A cleared choice keeps the old one."""
-    value = st.session_state[f"w:{name}"]
+    value = st.session_state[key or f"w:{name}"]
     if value is not None:
         put(name, value)
 
@@ -187,13 +189,16 @@ def load_link() -> None:
     version = st.query_params.get("v", LINK_VERSION)
     if version != LINK_VERSION:
         warn(f"This link was made with version {version} of the app; defaults may have changed since.")
-    for name, text in st.query_params.to_dict().items():
+    given = st.query_params.to_dict()
+    for name, text in given.items():
         if name not in FIELDS:
             continue
         try:
             put(name, FIELDS[name].parse(text))
         except ValueError as error:
             warn(f"The link sets {name} to {text!r}, which can't be read ({error}); the default is used.")
+    if "learners" in given and "shown" not in given and get("shown") not in get("learners").split(","):
+        put("shown", get("learners").split(",")[0])
 
 
 def warn(sentence: str) -> None:

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.errors import NotPossible
+from offrl_core.errors import InvalidConfig, NotPossible
 from offrl_core.evaluation.diagnostics import promised_return
 from offrl_core.evaluation.ledger import (
     PARTS,
     Ledger,
-    ensemble_spread,
     leaving_steps,
     supported_part,
     value_ledger,
@@ -147,10 +146,10 @@ def test_what_cannot_be_opened_is_refused_in_a_sentence() -> None:
     with pytest.raises(NotPossible, match="no values"):
         value_ledger(dataset, orl.train(dataset, "bc"))
     model = orl.train(dataset, "fqi")
-    with pytest.raises(NotPossible, match="ensemble"):
+    with pytest.raises(NotPossible, match="seeds disagree"):
         value_ledger(dataset, replace(model, weights={"layer": np.zeros(1)}))
-    with pytest.raises(NotPossible, match="at least two"):
-        ensemble_spread(np.zeros((1, 2, 2)))
+    with pytest.raises(InvalidConfig, match="from 1 row on"):
+        value_ledger(dataset, model, 0)
 
 
 def test_a_loop_without_end_at_discount_one_is_refused() -> None:
@@ -169,13 +168,10 @@ def test_one_episode_and_a_constant_reward(reward: float) -> None:
     assert ledger.sentence.startswith("0%" if reward else "Every amount is 0")
 
 
-def test_the_spread_of_an_ensemble_is_that_of_its_members() -> None:
-    members = np.array([[[1.0, np.nan]], [[3.0, np.nan]]])
-    spread = ensemble_spread(members)
-    assert spread.mean[0, 0] == 2.0
-    assert spread.spread[0, 0] == pytest.approx(2**0.5)
-    assert np.isnan(spread.spread[0, 1])
-    assert spread.n_members == 2
+def test_a_higher_bound_of_rows_says_what_it_counts(dataset_with_mul: Dataset) -> None:
+    sentence = value_ledger(dataset_with_mul, orl.train(dataset_with_mul, "fqi"), 3001).sentence
+    assert "their own rewards count as seen" in sentence
+    assert "nobody ever saw." not in sentence
 
 
 # -- leaving the support --------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from offrl_core.figures.curves import (
     WIDTH,
     Axis,
     Curve,
+    _range,
+    _ticks,
     make_action_curves,
     make_choice_curves,
     make_comparison,
@@ -113,3 +115,10 @@ def test_names_are_only_text() -> None:
 def test_a_figure_for_the_wire_is_small() -> None:
     seeds = [list(np.random.default_rng(seed).normal(size=3000)) for seed in range(32)]
     assert len(drawn(band(*seeds), Axis(), total=30_000)) < 60_000
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-12, 1.0, 1e16, -1e12, 1e300])
+def test_an_axis_has_room_and_numbers_around_values_of_any_size(value):
+    low, high = _range(np.full(3, value), Axis())
+    assert low < value < high
+    assert len(_ticks(low, high, 4)) >= 3

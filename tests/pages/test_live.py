@@ -1,11 +1,15 @@
 """Networks on the page Train: one click for several seeds, curves, one of them stopped, pins and the link, other pages."""
 
+import json
+
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+import offrl_core as orl
 from tests.pages.conftest import APP, open_page, texts
 from tests.pages.test_beside import until
+from tests.pages.test_pages import upload
 
 QUICK = {"data": "calculator_without_mul", "learners": "cql_neural", "seeds": "3", "budget": "120"}
 
@@ -62,7 +66,7 @@ def test_one_seed_is_stopped_and_the_others_go_on(app):
     until(app, lambda: "Seed 16 was stopped before the end" in texts(app))
     assert buttons(app, "seed 15")
     buttons(app, "Stop all")[0].click().run()
-    until(app, lambda: "Seed 15, 16, 17 was stopped" in texts(app))
+    until(app, lambda: "Seeds 15, 16, 17 were stopped" in texts(app))
     assert app.button(key="w:train")
 
 
@@ -78,3 +82,40 @@ def test_nonsense_in_the_link_is_left_out_with_a_sentence(app):
 def test_a_pin_that_is_stored_nowhere_says_so(app):
     open_page(app, "train", pins="cql_neural-0123456789abcdef~0~8")
     assert "no longer stored on this machine: cql_neural-0123456789abcdef" in texts(app)
+
+
+def test_a_run_that_ends_at_its_first_step_leaves_the_page_alive(app):
+    """Rewards beyond single precision: no sign of life was ever finite."""
+    steps = [
+        {"episode_id": f"{i}", "t": t, "state": {"key": "st"[t]}, "action": {"tool": "ab"[(i + t) % 2]}}
+        | {"reward": 1e37 * (i - 4 if t else 1), "terminal": t == 1}
+        for i in range(12)
+        for t in range(2)
+    ]
+    upload(app, "huge.jsonl", "\n".join(map(json.dumps, steps)).encode())
+    app.session_state["learners"] = "fqi_neural"
+    app.session_state["seeds"] = 1
+    app.switch_page("pages/train.py").run()
+    app.button(key="w:train").click().run()
+    until(app, lambda: "Stopped at step 1" in texts(app))
+    assert app.dataframe[0].value["done after"][0] == "stopped at the first gradient step"
+
+
+def test_a_damaged_run_behind_a_pin_counts_as_gone(app, tmp_path):
+    dataset = orl.frame(orl.bundled_log("calculator_without_mul"))
+    runs = [orl.save_run(orl.train(dataset, "cql_neural", seed=seed, n_steps=20), dataset) for seed in (0, 1)]
+    for file in tmp_path.glob(f"{runs[1]}.json"):
+        file.write_text("{}")
+    open_page(app, "train", pins=f"{runs[0]}~0~2", learners="", data="calculator_without_mul")
+    assert app.dataframe[0].value["seeds"][0] == "1"
+
+
+def test_who_only_looks_on_cannot_stop_a_run(app):
+    open_page(app, "train", seed="700", **{**QUICK, "budget": "20000"})
+    app.button(key="w:train").click().run()
+    until(app, lambda: buttons(app, "Stop all"))
+    other = AppTest.from_file(APP, default_timeout=120)
+    open_page(other, "train", seed="700", **{**QUICK, "budget": "20000"})
+    assert all(button.disabled for button in buttons(other, "Stop all"))
+    buttons(app, "Stop all")[0].click().run()
+    until(app, lambda: "were stopped" in texts(app))
