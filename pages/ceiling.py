@@ -44,6 +44,13 @@ def render_values(dataset: Dataset, found: Ceiling, deployment: str) -> None:
     figure = layout.drawn(make_value_scale, rows)
     alt = ", ".join(f"{title} {value:+.3f}" for title, _, value in rows)
     layout.render_figure(figure, key="ceiling", alt=f"Returns: {alt}")
+    if real is not None and abs(real - found.value) > 5e-4:
+        why = (
+            "one state stands for situations that differ (aliasing), so the log's counts underrate what its policy does"
+            if real > found.value
+            else "with few rows some pairs look better than they are, and the best choice picks those"
+        )
+        st.caption(f":material/info: A ceiling on the log's counts, not on the truth: here {why}.")
     if found.silent >= 5e-4:
         st.caption(
             f":material/warning: In {found.silent:.1%} of its episodes the best policy comes to a state where the log supports "
@@ -157,6 +164,7 @@ def render_page(now: work.Current) -> None:
     with right, st.container(border=True):
         st.markdown("##### Who should win")
         before.render_forecast(made)
+        before.render_thinness(dataset, found)
         before.render_score(dataset, made, deployment)
     render_measures(dataset, found)
     render_curve(dataset, found, deployment)

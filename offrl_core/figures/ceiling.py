@@ -58,7 +58,7 @@ def make_value_scale(rows: Sequence[tuple[str, str, float]]) -> go.Figure:
         "tickvals": places,
         "ticktext": [_folded(title) for title, _, _ in rows],
         "range": [len(rows) - 0.5, -0.5],
-        "gridcolor": "rgba(128,128,128,0.25)",
+        "showgrid": False,  # a line through its number would strike it out
     }
     return go.Figure([points], layout)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.evaluation.ceiling import CeilingCurve
+from offrl_core.evaluation.ceiling import Ceiling, CeilingCurve, best_path
 from offrl_core.evaluation.forecast import FAMILIES, Forecast, score_forecast
-from offrl_core.evaluation.log_quality import LogQuality
+from offrl_core.evaluation.log_quality import FEW_ROWS, LogQuality
 from offrl_core.interfaces import TrainedModel
 
 from . import beside, layout, parameters, state, work
@@ -55,6 +56,22 @@ def render_forecast(made: Forecast) -> None:
         st.markdown(f"- {layout.plain(reason, 400)}")
     for doubt in made.doubts:
         st.markdown(f"- :material/help: {layout.plain(doubt, 400)}")
+
+
+def render_thinness(dataset: Dataset, found: Ceiling) -> None:
+    """A best path that hangs on a handful of rows is a hope; it says so right below the forecast."""
+    starts = np.argsort(-found.starts)
+    start = next((s for s in starts if found.starts[s] > 0 and found.supported[s].any()), None)
+    if start is None:
+        return
+    thinnest = best_path(dataset, found, dataset.states[start]).thinnest
+    if thinnest.n_rows < FEW_ROWS:
+        st.warning(
+            f"Read it with care: the best path hangs on {thinnest.n_rows:,} row{'s' if thinnest.n_rows != 1 else ''} "
+            f"({layout.plain(thinnest.action, 40)} in {layout.plain(thinnest.state, 60)}). Raise the number of rows from which "
+            "on a pair counts as supported, and look again.",
+            icon=":material/warning:",
+        )
 
 
 def render_score(dataset: Dataset, made: Forecast, deployment: str) -> None:
