@@ -11,6 +11,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 
 from .browser import ROOT, running_server
 from .measure import Line
@@ -26,8 +27,8 @@ def load_lines(n_visitors: int) -> list[Line]:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["OFFRL_RUNS"] = folder
         with running_server(ROOT / "app.py") as (address, _):
-            asyncio.run(_class(address, 1))  # the server has imported what it needs
-            controls, errors, looks, seconds = asyncio.run(_class(address, n_visitors))
+            asyncio.run(_class(address, range(1)))  # the server has imported what it needs
+            controls, errors, looks, seconds = asyncio.run(_class(address, range(1, n_visitors + 1)))
     what = f"{n_visitors} sessions, each trains {STEPS} steps of a 2x64 network (CQL)"
     p95 = statistics.quantiles(controls, n=20)[-1] * 1e3
     average = os.getloadavg()[0]
@@ -46,10 +47,10 @@ def load_lines(n_visitors: int) -> list[Line]:
     ]
 
 
-async def _class(address: str, n_visitors: int) -> tuple[list[float], list[str], int, float]:
+async def _class(address: str, numbers: Sequence[int]) -> tuple[list[float], list[str], int, float]:
     """Controls, errors, looks at curves, and seconds from the moment when everybody has the page to the last network."""
-    controls, everybody_is_there = list[float](), asyncio.Barrier(n_visitors + 1)
-    visits = [_visit(address, number, controls, everybody_is_there) for number in range(1, n_visitors + 1)]
+    controls, everybody_is_there = list[float](), asyncio.Barrier(len(numbers) + 1)
+    visits = [_visit(address, number, controls, everybody_is_there) for number in numbers]
     running = [asyncio.create_task(visit) for visit in visits]
     await everybody_is_there.wait()
     began = time.perf_counter()
