@@ -26,11 +26,10 @@ def is_streamed(value: Any) -> bool:
     kind = found.get("type")
     if not isinstance(kind, str) or not kind.startswith(_EVENTS):
         return False
-    return (
-        isinstance(found.get("item"), dict)
-        or any(key in found for key in ("thread_id", "usage", "error"))
-        or len(found) == 1
-    )
+    item = found.get("item")
+    if isinstance(item, dict) and not isinstance(item.get("type"), str | None):
+        return False
+    return isinstance(item, dict) or any(key in found for key in ("thread_id", "usage", "error")) or len(found) == 1
 
 
 def as_session_lines(lines: Sequence[Any]) -> Iterator[tuple[int, Row]]:

@@ -17,7 +17,7 @@ from offrl_core.importers.fields import unused_id
 from offrl_core.importers.raw_text import FileText, RawRecords
 from offrl_core.importers.recognition import ImporterSpec, Source, adopt, reasons, recognise
 from offrl_core.importers.records import Progress
-from offrl_core.importers.report import ImportReport
+from offrl_core.importers.report import UNREADABLE, ImportReport, why_unread
 from offrl_core.importers.step_parts import StepParts, Steps, in_order
 from offrl_core.schema import steps_table
 
@@ -204,9 +204,14 @@ def _read_format(spec: ImporterSpec, sources: Sequence[Source], report: ImportRe
 
         return trace_columns.read(sources, report)
     parts, raw = StepParts(), RawRecords()
-    with collector_at_rest():
-        gathered = spec.read(chain.from_iterable(source.records(report) for source in sources), report)
-        parts.add(steps_table(gathered.rows))
+    try:
+        with collector_at_rest():
+            gathered = spec.read(chain.from_iterable(source.records(report) for source in sources), report)
+            parts.add(steps_table(gathered.rows))
+    except UNREADABLE as error:  # between the records, so nobody knows which one it was; files of other formats stay
+        for source in sources:
+            report.lose_file(source.name, f"{spec.title}: {why_unread(error)[1]}")
+        return StepParts(), raw
     raw.add_texts(gathered.raw)
     return parts, raw
 

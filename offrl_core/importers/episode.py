@@ -13,7 +13,7 @@ from typing import Any
 
 from offrl_core.importers.fields import Arguments, Gathered, Row, label, mapping, metadata_text
 from offrl_core.importers.records import Record, parse_json
-from offrl_core.importers.report import ImportReport, Place
+from offrl_core.importers.report import UNREADABLE, ImportReport, Place
 from offrl_core.schema import canonical_json
 
 _ERROR_LENGTH = 300
@@ -165,12 +165,12 @@ class Runs:
 
     @contextmanager
     def guarded(self, record: Record) -> Iterator[Place]:
-        """Where a record is read on its own: one that is nested too deep is reported and doesn't stop the others."""
+        """Where a record is read on its own: one that can't be read is reported and doesn't stop the others."""
         place = self.report.at(record.source, record.number)
         try:
             yield place
-        except RecursionError:
-            place.lose(None, "nested too deep", "the record is nested too deep to be read", record.raw)
+        except UNREADABLE as error:
+            place.lose_unread(error, record.raw)
 
     def each(self, records: Iterable[Record], read: Callable[[Record, Place], Iterable[Row]]) -> None:
         """Read each record on its own, and keep its rows."""

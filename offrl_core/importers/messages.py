@@ -119,7 +119,7 @@ class _Names:
 
 
 def each_record(records: Iterable[Record], report: ImportReport, parse: Callable[[Record, Place], None]) -> None:
-    """Parse each record on its own: one that is nested too deep is reported and does not stop the others."""
+    """Parse each record on its own: one that can't be read is reported and does not stop the others."""
     runs = Runs(report)
     for record in records:
         with runs.guarded(record) as place:
@@ -132,14 +132,15 @@ def gather(conversations: Iterable[Conversation], report: ImportReport) -> Runs:
     names = _Names(runs.used_ids)
     found: Counter[str] = Counter()
     for conversation in conversations:
-        place = report.at(conversation.record.source, conversation.record.number)
-        turns = _turns(conversation, place, found)
-        if not turns:
-            message = "the conversation holds no reply of an assistant, so there is no decision to learn from"
-            place.lose(None, "no decision", message, conversation.record.raw)
-            continue
-        conversation.episode_id = names.claim(conversation, place)
-        _add_rows(runs.gathered, conversation, turns, place)
+        with runs.guarded(conversation.record) as place:
+            turns = _turns(conversation, place, found)
+            if turns:
+                conversation.episode_id = names.claim(conversation, place)
+                _add_rows(runs.gathered, conversation, turns, place)
+            else:
+                message = "the conversation holds no reply of an assistant, so there is no decision to learn from"
+                place.lose(None, "no decision", message, conversation.record.raw)
+                continue
         conversation.messages = []  # said in the rows and the raw record; what they take is used for the next rows
     report.notes += [sentence.format(n=f"{found[key]:,}") for key, sentence in _NOTES.items() if found[key]]
     return runs
@@ -323,6 +324,7 @@ def _add_rows(gathered: Gathered, conversation: Conversation, turns: Sequence[_T
     goal_at, goal = _goal(conversation.messages)
     restarts = [i for i, message in enumerate(conversation.messages) if message.restarts]
     offset = _t_at_fork(conversation)
+    read: list[tuple[Record, list[Row]]] = []  # kept once all could be read
     for turn in turns:
         message = turn.message
         upto = message.index if message.start is None else message.start
@@ -338,11 +340,13 @@ def _add_rows(gathered: Gathered, conversation: Conversation, turns: Sequence[_T
             action["state"], action["message_index"] = state, message.index
             row = episode.act(action, message.index)
             row["t"] += offset
-        gathered.add(message.record, episode.rows[n_before:])
+        read.append((message.record, episode.rows[n_before:]))
         conversation.t_after.append((turn.position, offset + len(episode.rows)))
     if conversation.metadata:
         add_metadata(episode.rows[0], fields=conversation.metadata)
     episode.close(conversation.end_reason, **conversation.reward)
+    for record, rows in read:
+        gathered.add(record, rows)
 
 
 def _t_at_fork(conversation: Conversation) -> int:

@@ -16,7 +16,7 @@ from offrl_core.importers.containers import part_sentence
 from offrl_core.importers.fields import Gathered
 from offrl_core.importers.raw_text import FileText
 from offrl_core.importers.records import PARQUET, Progress, Record, is_json_lines, not_json, read_records
-from offrl_core.importers.report import ImportReport
+from offrl_core.importers.report import UNREADABLE, ImportReport, why_unread
 from offrl_core.schema import storable_text
 
 SNIFFED_RECORDS = 200
@@ -185,7 +185,7 @@ def recognise(name: str, values: Sequence[Any], specs: Mapping[str, ImporterSpec
         raise TraceFormatError(f"{name} holds no record. Check that the export has finished.")
     guesses = {}
     for key, spec in specs.items():
-        guesses[key] = spec.sniff(values)
+        guesses[key] = _guess(spec, values)
         if guesses[key][0] >= 1:  # no other can be surer, and of two that are equally sure the first one counts
             break
     best = max(guesses, key=lambda key: guesses[key][0])
@@ -200,6 +200,14 @@ def recognise(name: str, values: Sequence[Any], specs: Mapping[str, ImporterSpec
         f"The format of {name} isn't known: {_fields(values)}.{nearest} Known formats: {known}. "
         "Convert it to one of them; nothing was loaded from it."
     )
+
+
+def _guess(spec: ImporterSpec, values: Sequence[Any]) -> tuple[float, str]:
+    """What a format says of values; one that can't make sense of them is not theirs."""
+    try:
+        return spec.sniff(values)
+    except UNREADABLE as error:
+        return 0.0, why_unread(error)[1]
 
 
 def adopt(unknown: Sequence[Source], known: Sequence[Source], specs: Mapping[str, ImporterSpec]) -> None:

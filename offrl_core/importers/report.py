@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ from offrl_core.schema import canonical_json, storable_text
 # A file can be wrong in the same way a million times: all are counted, this many of a kind are kept in words.
 KEPT_PER_KIND = 1000
 _EXCERPT_LENGTH = 200
+# What reading one record may raise on content that nobody thought of: it costs that record, never the upload.
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +130,10 @@ class Place:
         """Write down that something is odd or was mended, while its row was kept."""
         self._add(field, kind, message, evidence, lost=False)
 
+    def lose_unread(self, error: Exception, evidence: Any = "") -> None:
+        """Write down that data was set aside because reading it raised one of :data:`UNREADABLE`."""
+        self.lose(None, *why_unread(error), evidence)
+
     def _add(self, field: str | None, kind: str, message: str, evidence: Any, *, lost: bool) -> None:
         """Write a problem of this place down."""
         self.report.add(
@@ -141,6 +148,14 @@ class Place:
                 offset=self.offset,
             )
         )
+
+
+def why_unread(error: Exception) -> tuple[str, str]:
+    """Kind and message for a record whose reading raised one of :data:`UNREADABLE`."""
+    if isinstance(error, RecursionError):
+        return "nested too deep", "the record is nested too deep to be read"
+    reason = storable_text(f"{type(error).__name__}: {error}"[:_EXCERPT_LENGTH])
+    return "unexpected content", f"the record holds something that can't be read ({reason}), so it was set aside"
 
 
 def excerpt(value: Any) -> str:

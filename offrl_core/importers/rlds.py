@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from offrl_core.importers.array_stores import ArrayEpisode, described
 from offrl_core.importers.containers import MAX_EXPANDED_BYTES, too_large
 from offrl_core.importers.hdf5_file import Arrays
 from offrl_core.importers.records import Record
-from offrl_core.importers.report import ImportReport, Place
+from offrl_core.importers.report import UNREADABLE, ImportReport, Place
 from offrl_core.importers.tf_records import Feature, example_features, frames
 
 _STEPS = "steps/"
@@ -42,30 +42,32 @@ def rlds_episodes(name: str, data: bytes, report: ImportReport, tick: Callable[[
     Raises:
         TraceFormatError: the file is damaged before the first episode, too large when expanded, or holds something else.
     """
-    found, damage = _examples(name, data, tick)
-    if not any(f"{_STEPS}is_first" in features or f"{_STEPS}action" in features for _, features in found):
-        keys = ", ".join(sorted({key for _, features in found for key in features})[:12]) or "none"
+    found, damage = _examples(name, data, report, tick)
+    if not any(f"{_STEPS}is_first" in e.features or f"{_STEPS}action" in e.features for e in found):
+        keys = ", ".join(sorted({key for e in found for key in e.features})[:12]) or "none"
         raise TraceFormatError(f"{name} is a TFRecord file with the features {keys}. {_ADVICE}.")
     if damage:
         message = f"the file is cut or damaged ({damage}); {len(found):,} episodes before that were read"
         report.damage(name, "damaged file", message)
-    ends_count = _rewards_stand_on_last_steps([features for _, features in found])
+    ends_count = _rewards_stand_on_last_steps([e.features for e in found])
     if ends_count:
         report.notes.append(
             f"{name} has rewards on the last step of episodes only, which by RLDS would mean nothing; they were read as "
             "the rewards of that step, with its action."
         )
-    if encoded := sorted(
-        {key for _, features in found for key, feature in features.items() if _is_encoded(key, feature)}
-    ):
+    if encoded := sorted({key for e in found for key, feature in e.features.items() if _is_encoded(key, feature)}):
         report.notes.append(
             f"Encoded in {name} (pictures, say), so that a fingerprint stands for it: {', '.join(encoded[:8])}."
         )
     left_out: Counter[str] = Counter()
-    for number, (offset, features) in enumerate(found):
+    for number, offset, features in found:
         report.n_records += 1
         place = report.at(name, number + 1, offset)
-        episode = _episode(number, features, place, left_out, ends_count=ends_count)
+        try:
+            episode = _episode(number, features, place, left_out, ends_count=ends_count)
+        except UNREADABLE as error:
+            place.lose_unread(error, ", ".join(features))
+            continue
         if episode:
             yield Record(number + 1, episode, described(episode), name)
     if left_out:
@@ -73,28 +75,45 @@ def rlds_episodes(name: str, data: bytes, report: ImportReport, tick: Callable[[
         report.notes.append(f"Features of {name} whose number of values is none per step, and left out: {names}.")
 
 
+class _Example(NamedTuple):
+    """One message of a file: its number from 0, where it begins in bytes, and its features."""
+
+    number: int
+    offset: int
+    features: dict[str, Feature]
+
+
 def _examples(
-    name: str, data: bytes, tick: Callable[[float], None]
-) -> tuple[list[tuple[int, dict[str, Feature]]], str]:
-    """Offset and features of each episode, and the damage that ends the file, if any.
+    name: str, data: bytes, report: ImportReport, tick: Callable[[float], None]
+) -> tuple[list[_Example], str]:
+    """The messages that can be read, and the damage that ends the file, if any; the report gets the others.
 
     Raises:
         TraceFormatError: the file is damaged before the first episode, or too large when expanded.
     """
-    found: list[tuple[int, dict[str, Feature]]] = []
+    found: list[_Example] = []
+    unread: list[tuple[int, int, Exception]] = []
     size, damage = 0, ""
     try:
-        for offset, message in frames(data):
-            features = example_features(message)
+        for number, (offset, message) in enumerate(frames(data)):
+            try:
+                features = example_features(message)
+            except UNREADABLE as error:  # the frame around it is whole, so the next one can be read
+                unread.append((number, offset, error))
+                continue
             size += sum(map(_size, features.values()))
             if size > MAX_EXPANDED_BYTES:
                 raise TraceFormatError(too_large(name))
-            found.append((offset, features))
+            found.append(_Example(number, offset, features))
             tick(offset / len(data))
     except ValueError as error:
         damage = str(error)
-    if damage and not found:
-        raise TraceFormatError(f"{name} is a TFRecord file, but damaged ({damage}). Copy it again.")
+    if not found and (damage or unread):
+        reason = damage or str(unread[0][2])
+        raise TraceFormatError(f"{name} is a TFRecord file, but damaged ({reason}). Copy it again.")
+    for number, offset, problem in unread:
+        report.n_records += 1
+        report.at(name, number + 1, offset).lose_unread(problem)
     return found, damage
 
 

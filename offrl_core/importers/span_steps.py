@@ -19,7 +19,7 @@ from offrl_core.importers.fields import (
     unused_id,
 )
 from offrl_core.importers.records import parse_json
-from offrl_core.importers.report import ImportReport, Place
+from offrl_core.importers.report import UNREADABLE, ImportReport, Place, why_unread
 from offrl_core.importers.span_decisions import (
     Answer,
     Decision,
@@ -36,6 +36,10 @@ from offrl_core.schema import canonical_json, short_hash
 
 _GOAL_LENGTH = 1000  # a goal stands on each row of its run; the record holds all of it
 _TRACEBACK = "Traceback (most recent call last)"  # what follows it is longer than what went wrong
+_WITHOUT_DECISION = (
+    "no decision",
+    "its trace has no model or tool that did anything, so there is no decision in it",
+)
 _WITHOUT_REWARDS = (
     "Rewards of traces are scores, feedback or assessments: export them with the traces, or join a file of rewards."
 )
@@ -69,25 +73,25 @@ def read_spans(records: Iterable[Any], report: ImportReport, parse: Parse, advic
     reading = _Reading(Runs(report), choose(trees))
     gathered = reading.runs.gathered
     for tree in trees:
-        n_before = len(gathered.rows)
+        n_before, why_lost = len(gathered.rows), _WITHOUT_DECISION
         try:
             _read_tree(tree, reading)
-        except RecursionError:
+        except UNREADABLE as error:
             del gathered.rows[n_before:]
-        _keep_records(tree, gathered, report, has_rows=len(gathered.rows) > n_before)
+            why_lost = why_unread(error)
+        _keep_records(tree, gathered, report, None if len(gathered.rows) > n_before else why_lost)
     report.notes += reading.rewards.notes + _notes(reading, advice)
     return reading.runs.done("traces", "spans", "" if reading.rewards.notes else _WITHOUT_REWARDS)
 
 
-def _keep_records(tree: Tree, gathered: Gathered, report: ImportReport, *, has_rows: bool) -> None:
+def _keep_records(tree: Tree, gathered: Gathered, report: ImportReport, why_lost: tuple[str, str] | None) -> None:
     """Keep the raw text of all spans of a trace that gave steps; report each record of one that gave none."""
     for record in tree.records:
         key = (record.source, record.number)
-        if has_rows:
+        if why_lost is None:
             gathered.raw[key] = record.raw
         elif key not in gathered.raw:
-            text = "its trace has no model or tool that did anything (or can't be read), so there is no decision in it"
-            report.at(*key).lose(None, "no decision", text, record.raw)
+            report.at(*key).lose(None, *why_lost, record.raw)
 
 
 # -- episodes ------------------------------------------------------------------------------------------------

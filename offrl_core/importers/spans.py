@@ -15,7 +15,7 @@ from typing import Any
 
 from offrl_core.importers.fields import Row, finite_number, sequence
 from offrl_core.importers.records import Record, parse_json
-from offrl_core.importers.report import ImportReport, Place
+from offrl_core.importers.report import UNREADABLE, ImportReport, Place
 
 MODEL, TOOL, AGENT, HANDOFF, JUDGE, OTHER = "model", "tool", "agent", "handoff", "judge", "other"
 _TOO_MANY_DIGITS = re.compile(r"(\.\d{6})\d+")  # of a second; Python's clock ends at microseconds
@@ -130,8 +130,8 @@ def trees_of(records: Iterable[Record], report: ImportReport, parse: Parse) -> l
         n_lost = report.n_lost
         try:
             found = list(parse(record, place))
-        except RecursionError:
-            place.lose(None, "nested too deep", "the record is nested too deep to be read", record.raw)
+        except UNREADABLE as error:
+            place.lose_unread(error, record.raw)
             continue
         if not found and report.n_lost == n_lost:  # the dialect may have said why
             message = "the record holds no span or trace that can be read, so it was set aside"

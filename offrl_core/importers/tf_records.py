@@ -114,9 +114,15 @@ def _feature(message: memoryview) -> Feature:
 
 
 def _packed(message: int | memoryview, wire: int) -> Iterator[bytes]:
-    """The bytes of numbers: all in one field, or one field each."""
+    """The bytes of numbers: all in one field, or one field each.
+
+    Raises:
+        ValueError: a number is longer than the list's type allows.
+    """
     for number, value in _fields(_nested(message)):
         if number == 1 and isinstance(value, int):
+            if wire == _FIXED_32 and value >= 2**32:
+                raise ValueError("a number of a list of floats has more than 32 bits")
             yield _as_varint(value) if wire == _VARINT else struct.pack("<I", value)
         elif number == 1:
             yield bytes(value)

@@ -21,7 +21,7 @@ from offrl_core.importers import trace_schema as rules
 from offrl_core.importers.fields import finite_number, read_arguments
 from offrl_core.importers.json_leaves import Leaves, Path, canonical, canonical_meant, first_bytes, hashes_of, members
 from offrl_core.importers.records import parse_json
-from offrl_core.importers.report import ImportReport
+from offrl_core.importers.report import UNREADABLE, ImportReport
 from offrl_core.schema import COLUMNS, canonical_json, storable_text
 
 BoolArray = NDArray[np.bool_]
@@ -153,7 +153,7 @@ class _Cells:
                 if reason:
                     raise rules.Unusable(None, "not JSON", reason)
                 cell = None if value is None else rule(value)
-            except (rules.Unusable, RecursionError):
+            except (rules.Unusable, *UNREADABLE):
                 cell = None
                 refused.append(i)
             values.append(storable_text(cell) if isinstance(cell, str) else cell)

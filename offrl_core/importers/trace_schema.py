@@ -24,7 +24,7 @@ import pyarrow as pa
 from offrl_core.importers.endings import columns_of, repeated, report_disorder, settle_endings, write_endings
 from offrl_core.importers.fields import Gathered, Row, finite_number, read_arguments, tool_names, whole_number
 from offrl_core.importers.records import Record, parse_json
-from offrl_core.importers.report import ImportReport, Place
+from offrl_core.importers.report import UNREADABLE, ImportReport, Place, why_unread
 from offrl_core.schema import COLUMNS, canonical_json, short_hash, storable_text
 
 EXAMPLE = b"""\
@@ -126,9 +126,9 @@ def read_row(record: Record, report: ImportReport) -> Row | None:
     place = report.at(record.source, record.number)
     try:
         return _row(record, place)
-    except (Unusable, RecursionError) as error:
-        if isinstance(error, RecursionError):
-            error = Unusable(None, "nested too deep", "the record is nested too deep to be read")
+    except (Unusable, *UNREADABLE) as error:
+        if not isinstance(error, Unusable):
+            error = Unusable(None, *why_unread(error))
         report.n_steps_quarantined += 1
         place.lose(error.field, error.kind, error.message, record.raw)
         return None

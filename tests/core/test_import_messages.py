@@ -537,6 +537,18 @@ def test_what_codex_prints_is_read_like_its_session_files() -> None:
     assert "printed line in a session file 10" in notes(mixed)
 
 
+@pytest.mark.parametrize("kind", [["x"], {"a": 1}, 3, True])
+def test_a_printed_item_of_no_kind_costs_its_line_only(kind: Any) -> None:
+    printed = [
+        {"type": "thread.started", "thread_id": "t"},
+        {"type": "item.completed", "item": {"id": "i", "type": kind}},
+        {"type": "item.completed", "item": {"id": "j", "type": "agent_message", "text": "Done."}},
+    ]
+    imported = read_source("f", "\n".join(map(json.dumps, printed)).encode())
+    assert [(p.record, p.kind) for p in imported.report.problems] == [(2, "not a line of a session")]
+    assert column(imported, "action") == ["message"]
+
+
 def test_codex_takes_its_steps_from_items_only() -> None:
     first, last = rows(read_source("rollout.jsonl", IMPORTERS["codex"].example))
     assert (first["tool"], first["tool_result"], first["error"]) == ("shell", "1 failed", "1 failed")

@@ -201,6 +201,18 @@ def test_a_cut_file_keeps_its_whole_episodes() -> None:
     assert (imported.report.n_episodes, imported.report.counts()) == (2, {"damaged file": 1})
 
 
+@pytest.mark.parametrize(
+    "broken", [b"\x0a\xff", block(1, block(1, block(1, b"x") + block(2, block(2, b"\x08" + varint(2**40)))))]
+)
+def test_a_broken_message_in_a_whole_frame_costs_its_episode_only(broken: bytes) -> None:
+    imported = read_source("f", framed(example(steps()), broken, example(steps(3))))
+    (problem,) = imported.report.problems
+    assert (problem.record, problem.lost, problem.offset) == (2, True, len(framed(example(steps()))))
+    assert (imported.report.n_episodes, imported.report.n_records, imported.report.n_records_read) == (2, 3, 2)
+    with pytest.raises(TraceFormatError, match="but damaged"):
+        read_source("f", framed(broken))
+
+
 def test_numbers_that_expand_without_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rlds, "MAX_EXPANDED_BYTES", 2**16)
     with pytest.raises(TraceFormatError, match="expands to more than"):

@@ -9,9 +9,11 @@ import gzip
 import io
 import json
 import math
+import struct
 import subprocess
 import sys
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,12 @@ from pyarrow import parquet
 from offrl_core.errors import TraceFormatError, UnknownName
 from offrl_core.importers import IMPORTERS, Imported, read_source
 from offrl_core.importers.collector import collector_at_rest
-from offrl_core.importers.episode import goal_text, seen, seen_text
-from offrl_core.importers.fields import read_arguments
-from offrl_core.importers.records import read_records
-from offrl_core.importers.report import KEPT_PER_KIND, ImportReport
+from offrl_core.importers.engine import read_files
+from offrl_core.importers.episode import Runs, goal_text, seen, seen_text
+from offrl_core.importers.fields import Gathered, read_arguments
+from offrl_core.importers.messages import Conversation, Message, each_record, gather
+from offrl_core.importers.records import Record, read_records
+from offrl_core.importers.report import KEPT_PER_KIND, ImportReport, Place
 from offrl_core.importers.trace_schema import write_jsonl
 from offrl_core.schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, STEPS_ARROW_SCHEMA, canonical_json, steps_table
 
@@ -649,6 +653,106 @@ def test_deep_nesting_is_a_problem_and_not_a_crash() -> None:
         data = lines(step(t=0)) + b"\n" + text.replace("[0]", "[" * extra + "0" + "]" * extra).encode()
         imported = read_source("f", data)
         assert imported.steps.num_rows + imported.report.n_lost == 2
+
+
+class _Hostile:
+    """A record of which every use raises: what a dialect meets that nobody thought of."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def use(self) -> None:
+        raise self.error
+
+
+def _rows_of(record: Record, place: Place) -> list[dict[str, Any]]:
+    if isinstance(record.value, _Hostile):
+        record.value.use()
+    return [{"episode_id": str(record.number), "t": 0, "action": "x", "terminal": True}]
+
+
+def _read_each(records: list[Record], report: ImportReport) -> Gathered:
+    runs = Runs(report)
+    runs.each(records, _rows_of)
+    return runs.done("runs")
+
+
+def _read_conversations(records: list[Record], report: ImportReport) -> Gathered:
+    sessions: list[Conversation] = []
+
+    def parse(record: Record, place: Place) -> None:
+        _rows_of(record, place)
+        sessions.append(Conversation(record, [Message(record, 0, "assistant", text="x")], name=str(record.number)))
+
+    each_record(records, report, parse)
+    return gather(sessions, report).done("runs")
+
+
+def _read_late(records: list[Record], report: ImportReport) -> Gathered:
+    """Conversations of which one fails only when its rows are made, after its first row."""
+
+    class Late(Message):
+        @property
+        def metadata(self) -> Any:  # type: ignore[override]
+            return self.record.value.use()
+
+        @metadata.setter
+        def metadata(self, value: Any) -> None: ...
+
+    sessions = []
+    for record in records:
+        last = Late if isinstance(record.value, _Hostile) else Message
+        replies = [Message(record, 0, "assistant", text="x"), last(record, 1, "assistant", text="y")]
+        sessions.append(Conversation(record, replies, name=str(record.number)))
+    return gather(sessions, report).done("runs")
+
+
+@pytest.mark.parametrize("read", [_read_each, _read_conversations, _read_late])
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("v"),
+        TypeError("t"),
+        KeyError("k"),
+        IndexError("i"),
+        AttributeError("a"),
+        OverflowError("o"),
+        ZeroDivisionError("z"),
+        UnicodeDecodeError("utf-8", b"x", 0, 1, "u"),
+        struct.error("s"),
+        RecursionError("r"),
+    ],
+)
+def test_a_dialect_that_raises_on_one_record_loses_that_record_only(read: Any, error: Exception) -> None:
+    report = ImportReport(files=["f"])
+    records = [Record(n, _Hostile(error) if n == 2 else n, f"text {n}", "f") for n in (1, 2, 3)]
+    gathered = read(records, report)
+    assert {row["episode_id"] for row in gathered.rows} == {"1", "3"}
+    (problem,) = [p for p in report.problems if p.lost]
+    kind = "nested too deep" if isinstance(error, RecursionError) else "unexpected content"
+    assert (problem.file, problem.record, problem.kind, problem.excerpt) == ("f", 2, kind, "text 2")
+    assert kind == "nested too deep" or f"({type(error).__name__}: {error})" in problem.message
+
+
+def test_a_dialect_that_raises_between_records_loses_its_own_files_only() -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyError("between records")
+
+    good, bad = IMPORTERS["trace_schema"], IMPORTERS["webshop"]
+    files = [("good", good.example), ("bad", bad.example)]
+    specs = {"webshop": replace(bad, read=fail), "trace_schema": good}
+    imported = read_files(files, specs)
+    assert imported.report.n_steps == read_source("good", good.example).report.n_steps
+    (problem,) = [p for p in imported.report.problems if p.kind == "unreadable file"]
+    assert problem.file == "bad"
+    assert "KeyError: 'between records'" in problem.message
+    with pytest.raises(TraceFormatError, match="KeyError"):
+        read_files(files[1:], specs)
+    # One that raises when it is asked whether a file is its own doesn't know the file.
+    assert (
+        read_files(files[:1], {"webshop": replace(bad, sniff=fail), "trace_schema": good}).report.format
+        == "trace_schema"
+    )
 
 
 def test_many_equal_problems_are_counted_but_not_kept() -> None:
