@@ -65,14 +65,14 @@ eval: {'eval_types': ['string_match'], 'reference_answers': {'exact_match': '9.5
 COMPANIONS = ("*config.json", "*log_files.txt", "*error.txt")  # what the program writes beside the pages
 _PARTS = ("url", "state_obv", "prev_action", "raw_parsed_prediction", "parsed_action", "predict_action")
 _RENDERED = re.compile(r"class=[\"']?state_obv\b")
-_RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) \S*?([^\s/\\]+)\.json")
+_RESULT = re.compile(r"\[Result\] \((PASS|FAIL)\) (\S+)")
 # Texts stand in these files as they were, so only the tags that the program itself writes are tags.
 _FOREIGN = re.compile(r"<(?!/?(?:div|pre|h3|a)\b)")
 _PICTURE = re.compile(r"data:image/[\w.+-]+;base64,[A-Za-z0-9+/=\s]*")
 _SETTING = re.compile(r"^(task_id|intent): (.*?)(?=^\w+: |\Z)", re.MULTILINE | re.DOTALL)
 _NAME_OF_FILE = re.compile(r"render_(.+)")
 _NAME = re.compile(r"(?:\[B\])?\s*(\w+)")
-_TARGET = re.compile(r"\s+where \[[^\]]*\] is (?:\[[^\]]*\] )?")
+_TARGET = re.compile(r"\swhere \[[^\[\]]*\] is (?:\[[^\[\]]*\] )?")
 _METHOD = re.compile(r"\.(\w+)\(")  # of a line for Playwright
 _ARGUMENTS = {
     "click": ("element",),
@@ -105,7 +105,7 @@ def _form(value: Any) -> str | None:
         return None
     if _RENDERED.search(value):
         return "pages with what was observed (state_obv)"
-    return "results of tasks (PASS, FAIL)" if _RESULT.search(value) else None
+    return "results of tasks (PASS, FAIL)" if _results(value, "") else None
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -135,13 +135,13 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     tasks = Counter(run.task for _, run in found)
     judged: set[tuple[str, str]] = set()
     for record, run in found:
-        place = report.at(record.source, record.number)
         folder = _folder(record.source)
         name = f"task-{run.task}" if tasks[run.task] == 1 else f"{folder or record.source}/task-{run.task}"
-        rows = _rows(unused_id(name, runs.used_ids, place), run, record, place)
-        if rows:
-            _add_what_is_beside(rows, run, record, beside, judged)
-        runs.gathered.add(replace(record, text=_PICTURE.sub("[picture]", record.raw)), rows)
+        with runs.guarded(record) as place:
+            rows = _rows(unused_id(name, runs.used_ids, place), run, record, place)
+            if rows:
+                _add_what_is_beside(rows, run, record, beside, judged)
+            runs.gathered.add(replace(record, text=_PICTURE.sub("[picture]", record.raw)), rows)
     if n := sum(len(results) for results in beside.results.values()) - len(judged):
         report.notes.append(f"{n:,} results in the logs belong to no run that was uploaded.")
     return runs.done("runs", "files beside the pages", _WITHOUT_REWARDS)
@@ -171,7 +171,12 @@ def _is_run(record: Record, beside: _Beside, runs: Runs) -> bool:
 
 def _results(text: str, file: str) -> dict[str, tuple[float, str]]:
     """Reward of each task in a log; of a task that was run again, the last one."""
-    return {match[2]: (float(match[1] == "PASS"), file) for match in _RESULT.finditer(text)}
+    results = {}
+    for verdict, path in _RESULT.findall(text):
+        task, is_settings, _ = re.split(r"[/\\]", path)[-1].rpartition(".json")
+        if task and is_settings:
+            results[task] = (float(verdict == "PASS"), file)
+    return results
 
 
 def _folder(source: str) -> str:

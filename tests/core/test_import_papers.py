@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 import zipfile
 from collections import Counter
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from offrl_core.errors import TraceFormatError
-from offrl_core.importers import Imported, read_source, read_sources
+from offrl_core.importers import Imported, read_source, read_sources, webarena
 from tests.core.damage import assert_read_or_reported, damaged, example
 from tests.traces import TRACES, shared_trace
 
@@ -306,6 +307,48 @@ def test_results_and_settings_belong_to_the_runs_of_their_folder() -> None:
     found = {row["episode_id"]: (row["reward"], row["behavior_policy"], row["temperature"]) for row in rows(imported)}
     assert found == {"a/task-7": (0.0, "gpt-x", 0.5), "b/task-7": (1.0, "b", None), "c/task-7": (None, "c", None)}
     assert "log_files.txt 1, error.txt 1" in notes(imported)
+
+
+def test_a_run_that_cannot_be_taken_apart_costs_itself_only() -> None:
+    run = rendered(web_page("a", "click [1]"), web_page("b", "stop [x]"))
+    endless = run.replace(b"URL", b"&#" + b"9" * 5000 + b";", 1)  # a number too long to be one
+    imported = read_sources([("render_1.html", endless), ("render_2.html", run)])
+    (problem,) = imported.report.problems
+    assert (problem.file, problem.record, problem.kind) == ("render_1.html", 1, "unexpected content")
+    assert set(column(imported, "source_file")) == {"render_2.html"}
+
+
+@pytest.mark.parametrize(
+    ("piece", "end"),
+    [
+        (" ", "x where"),
+        (" where [", ""),
+        (" where [1", ""),
+        (" where [1] is [", ""),
+        (" where [1] is ", "["),
+        ("[", ""),
+    ],
+)
+def test_long_actions_and_results_take_no_longer_than_their_length(piece: str, end: str) -> None:
+    n = 2**17
+    started = time.process_time()
+    run = rendered(web_page("a", "click [2] " + piece * (n // len(piece)) + end), web_page("b", "stop [x]"))
+    log = b"[Result] (PASS) config/7.json\n[Result] (PASS) " + (piece * (n // len(piece)) + "a" * n).encode()
+    imported = read_sources([("render_7.html", run), ("merge_log.txt", log)])
+    assert (imported.report.n_steps, column(imported, "reward")) == (2, [None, 1.0])
+    assert time.process_time() - started < 5  # some 0.1 s; hours where each character is compared with each
+
+
+@pytest.mark.parametrize(
+    ("path", "task"),
+    [
+        ("config/7.json", "7"), ("7.json", "7"), (r"C:\\config\\7.json", "7"), ("a.b/7.json.", "7"), ("7.json.json", "7.json"),
+        ("config/.json", None), ("config/7.txt", None), ("config.json/7", None),
+    ],
+)  # fmt: skip
+def test_the_task_of_a_result_is_the_name_of_its_settings(path: str, task: str | None) -> None:
+    found = webarena._results(f"[Result] (FAIL) {path}\n", "log")
+    assert found == ({} if task is None else {task: (0.0, "log")})
 
 
 def test_broken_runs_give_what_is_whole() -> None:
