@@ -16,6 +16,8 @@ import numpy as np
 from .arrays import BoolArray, FloatArray, check_shape
 from .errors import NotPossible
 
+MOST_LISTED = 8  # names in a sentence
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TabularPolicy:
@@ -123,6 +125,26 @@ def table_of(policy: Policy, purpose: str) -> TabularPolicy:
     if isinstance(policy, TabularPolicy):
         return policy
     raise NotPossible(needs_a_table(purpose))
+
+
+def action_places(policy: Policy, known: Sequence[str], where: str) -> list[int]:
+    """Where each action of a policy stands among the ``known`` ones; ``where`` is who knows them: "the world calculator".
+
+    Raises:
+        NotPossible: the policy has an action that isn't among them.
+    """
+    places = {action: a for a, action in enumerate(known)}
+    if unknown := [action for action in policy.actions if action not in places]:
+        raise NotPossible(
+            f"The policy has actions that {where} doesn't know: {_listed(unknown)}. Known there: {_listed(known)}. "
+            "It was trained on another log; train one where these actions are the only ones."
+        )
+    return [places[action] for action in policy.actions]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:MOST_LISTED]))
+    return f"{shown} and {len(names) - MOST_LISTED:,} more" if len(names) > MOST_LISTED else shown
 
 
 def greedy_probabilities(q_values: FloatArray, allowed: BoolArray, fallback: BoolArray) -> FloatArray:

@@ -16,7 +16,7 @@ from ..behavior import behavior_policy
 from ..behavior_policies import AnyBehavior
 from ..errors import NotPossible
 from ..mdp import Successors, TabularMDP, discounted_sums, policy_chain, policy_values, value_iteration
-from ..policies import Policy, TabularPolicy, table_of, uniform_policy
+from ..policies import Policy, TabularPolicy, action_places, table_of, uniform_policy
 from ..worlds import WORLDS, World, make_world, reachable_states
 
 _Cell = TypeVar("_Cell", bound=np.generic)
@@ -113,9 +113,13 @@ class WorldModel:
         return index[state]
 
     def probabilities(self, policy: TabularPolicy) -> FloatArray:
-        """(A, F) action probabilities of a policy on the full states; uniform over the valid at keys it doesn't know."""
+        """(A, F) action probabilities of a policy on the full states; uniform over the valid at keys it doesn't know.
+
+        Raises:
+            NotPossible: the policy has an action that the world doesn't know.
+        """
         table = self.valid_mask / self.valid_mask.sum(axis=1, keepdims=True)
-        columns = [self.world.action_names.index(action) for action in policy.actions]
+        columns = action_places(policy, self.world.action_names, f"the world {self.world.name}")
         for k, key in enumerate(self.keys):
             row = policy.row(key)
             if row is not None:
@@ -174,7 +178,7 @@ def evaluate(policy: Policy, world: str, deployment: str = "works", discount: fl
         discount: γ; the world's own by default.
 
     Raises:
-        NotPossible: the policy is no table over states.
+        NotPossible: the policy is no table over states, or has an action that the world doesn't know.
     """
     model, policy = world_model(world, deployment), table_of(policy, "Exact values")
     discount = model.world.discount if discount is None else discount
@@ -237,11 +241,13 @@ def return_distribution(
     For a policy that looks back, every past is followed by itself, so this is for worlds of few and short episodes.
 
     Raises:
+        NotPossible: the policy has an action that the world doesn't know.
         ArithmeticError: after ``max_steps`` steps more than 1e-12 of the episodes still go on.
     """
     model = world_model(world, deployment)
     discount = model.world.discount if discount is None else discount
     arena = model.world
+    action_places(policy, arena.action_names, f"the world {world}")
     going: dict[tuple[Any, Any, float], float] = {
         (state, policy.begin(arena.state_key(state)), 0.0): p for p, state in arena.initial_states()
     }

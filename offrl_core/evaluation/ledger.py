@@ -40,7 +40,7 @@ from ..dataset import Dataset
 from ..errors import InvalidConfig, NotPossible
 from ..interfaces import TrainedModel
 from ..mdp import TabularMDP, discounted_sums, policy_chain
-from ..policies import table_of
+from ..policies import action_places, table_of
 from .exact import world_model
 from .occupancy import FirstSteps, first_steps
 
@@ -237,12 +237,19 @@ def leaving_steps(dataset: Dataset, model: TrainedModel, deployment: str = "work
         min_count: rows from which on a pair counts as supported.
 
     Raises:
-        NotPossible: the policy looks back, so that no table over states says what it does.
+        NotPossible: the policy looks back, so that no table over states says what it does; or it has actions that the world
+            doesn't know or, where no world is known, other states or actions than the dataset.
     """
     policy = table_of(model.policy, "The steps at which a policy leaves the log")
     supported = dataset.support_mask(min_count) & (dataset.value_counts > 0)
     source = dataset.log.source
     if source is None:
+        action_places(policy, dataset.actions, dataset.log.name)
+        if (policy.states, policy.actions) != (dataset.states, dataset.actions):
+            raise NotPossible(
+                f"The policy was trained on other states or actions than those of {dataset.log.name}, so the counts of this log "
+                "can't follow it. Train it on this dataset."
+            )
         mdp = dataset.empirical_mdp(np.ones_like(supported), 0.0)
         starts = dataset.start_counts / max(int(dataset.start_counts.sum()), 1)
         outside = np.ascontiguousarray(~supported.T)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import BoolArray, FloatArray
 from ..behavior import sample
-from ..policies import Policy
+from ..policies import Policy, action_places
 from ..worlds import make_world
 from .coverage_study import wilson
 
@@ -69,8 +69,13 @@ def roll_out(
     discount: float | None = None,
     max_steps: int = 1000,
 ) -> Rollout:
-    """Sample episodes; the same seed gives the same episodes."""
+    """Sample episodes; the same seed gives the same episodes.
+
+    Raises:
+        NotPossible: the policy has an action that the world doesn't know.
+    """
     arena = make_world(world, deployment)
+    action_places(policy, arena.action_names, f"the world {world}")
     discount = arena.discount if discount is None else discount
     rng = np.random.default_rng(seed)
     probabilities, starts = zip(*arena.initial_states(), strict=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import offrl_core as orl
 from offrl_core.behavior import BEHAVIORS, Behavior, behavior_policy
 from offrl_core.dataset import Dataset
+from offrl_core.errors import NotPossible
 from offrl_core.evaluation.diagnostics import exact_q_of
 from offrl_core.evaluation.exact import (
     evaluate,
@@ -18,11 +21,12 @@ from offrl_core.evaluation.exact import (
     true_q_values,
     world_model,
 )
+from offrl_core.interfaces import TrainedModel
 from offrl_core.policies import TabularPolicy, uniform_policy
 from offrl_core.worlds import WORLDS, make_world
 from offrl_core.worlds.calculator import ACTIONS
 
-from .helpers import policy_of
+from .helpers import FEW_STEPS, episode, make_log, policy_of
 
 DEPLOYMENTS = tuple(WORLDS["calculator"].deployments)
 COST = 0.02 * (1 + 0.99 + 0.99**2 + 0.99**3)  # four valid steps
@@ -230,3 +234,37 @@ def test_exact_q_of_a_model_is_blank_where_invalid(dataset_with_mul: Dataset) ->
         [np.nan, np.nan, -0.02 + 0.99 * (-0.02 - 79 / 81), -0.02 - 0.99 * 1.02, -0.02 + 0.99 * 0.98, np.nan],
         nan_ok=True,
     )
+
+
+# -- policies over other actions -----------------------------------------------------------------------------
+
+
+def _of_another_log(names: str, algorithm: str = "bc", **parameters: Any) -> TrainedModel:
+    rows = [row for i in range(4) for row in episode(f"e{i}", *[("s", name, 1.0) for name in names])]
+    return orl.train(orl.frame(make_log(rows), orl.Framing(state="state_text")), algorithm, **parameters)
+
+
+JUDGEMENTS: dict[str, Callable[[Dataset, TrainedModel], Any]] = {
+    "evaluate": lambda _, model: orl.evaluate(model.policy, "calculator"),
+    "true_q_values": lambda _, model: true_q_values(model.policy, "calculator", states=("s",), actions=("a",)),
+    "return_distribution": lambda _, model: orl.return_distribution(model.policy, "calculator"),
+    "roll_out": lambda _, model: orl.roll_out(model.policy, "calculator", n_episodes=2),
+    "distribution_shift": lambda dataset, model: orl.distribution_shift(dataset, model.policy),
+    "compounding_error": lambda dataset, model: orl.compounding_error(dataset, model.policy, 0.1),
+    "leaving_steps": lambda dataset, model: orl.leaving_steps(dataset, model),
+}
+
+
+@pytest.mark.parametrize("judge", JUDGEMENTS.values(), ids=JUDGEMENTS)
+def test_a_policy_with_actions_that_a_world_does_not_know_is_refused_by_name(
+    dataset_with_mul: Dataset, judge: Callable[[Dataset, TrainedModel], Any]
+) -> None:
+    with pytest.raises(NotPossible, match=r"the world calculator doesn't know: 'a', 'b'\. Known there: 'lookup_x'"):
+        judge(dataset_with_mul, _of_another_log("ab"))
+
+
+@pytest.mark.parametrize("judge", ["roll_out", "return_distribution"])
+def test_so_is_one_that_looks_back(dataset_with_mul: Dataset, judge: str) -> None:
+    model = _of_another_log("ab", "decision_transformer", **FEW_STEPS["decision_transformer"])
+    with pytest.raises(NotPossible, match="doesn't know: 'a', 'b'"):
+        JUDGEMENTS[judge](dataset_with_mul, model)

@@ -218,3 +218,23 @@ def test_what_goes_on_for_ever_is_named() -> None:
     taken = list(visits_by_step(mdp, starts, stay, max_steps=3))
     assert steps.ever == 0
     assert steps.open == pytest.approx(taken[2].sum())
+
+
+@pytest.mark.parametrize(
+    ("others", "sentence"),
+    [
+        ([("s", "c", 1.0)], "doesn't know: 'c'"),
+        ([("s", "a", 1.0)], "other states or actions"),
+        ([("s", "a", 1.0), ("t", "b", 1.0), ("u", "b", 1.0)], "other states or actions"),
+    ],
+)
+def test_a_log_without_a_world_follows_its_own_policies_only(
+    others: list[tuple[str, str, float]], sentence: str
+) -> None:
+    def framed(*steps: tuple[str, str, float]) -> Dataset:
+        return orl.frame(make_log(episode("e", *steps)), orl.Framing(state="state_text"))
+
+    own = framed(("s", "a", 1.0), ("t", "b", 1.0))
+    assert leaving_steps(own, orl.train(own, "bc")).steps.sum() == 0
+    with pytest.raises(NotPossible, match=sentence):
+        leaving_steps(own, orl.train(framed(*others), "bc"))
