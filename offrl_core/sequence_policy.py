@@ -10,6 +10,7 @@ last state token, which sees everything before it.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -18,9 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import BoolArray, FloatArray, IntArray, check_shape
+from .errors import InvalidConfig
 
 Weights = Mapping[str, NDArray[Any]]
 LAYER_NORM_SLACK = 1e-5  # under the root, as everywhere
+# What is asked for stays within so many spreads of the returns it learned from. That is far beyond all of them, and squares
+# of it are far below the largest float32 (3e38).
+MOST_SPREADS = 1e6
 
 
 class Past(NamedTuple):
@@ -37,6 +42,9 @@ class SequencePolicy:
     """Action probabilities by what happened in the episode so far.
 
     In a state outside ``states`` the policy is uniform over the valid actions: it has learned nothing there.
+
+    What is still asked for is kept within :data:`MOST_SPREADS` spreads of the returns it learned from: divided by a small
+    discount step after step it would outgrow the numbers of the network.
 
     Attributes:
         states: the S state keys.
@@ -64,7 +72,15 @@ class SequencePolicy:
     _row: dict[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Check shapes and that every state has an action, and index the keys."""
+        """Check the return asked for, shapes and that every state has an action, and index the keys.
+
+        Raises:
+            InvalidConfig: the return asked for is NaN or infinite.
+        """
+        if not math.isfinite(self.target_return):
+            raise InvalidConfig(
+                f"The return asked for is {self.target_return}; it must be a finite number, in units of the reward."
+            )
         n_states, n_actions = len(self.states), len(self.actions)
         check_shape("allowed", self.allowed, (n_states, n_actions))
         if not self.allowed.any(axis=1).all():
@@ -75,7 +91,11 @@ class SequencePolicy:
         self._row.update(zip(self.states, range(n_states), strict=True))
 
     def asking(self, target_return: float) -> SequencePolicy:
-        """The same policy, asked for another return (discounted, reward units)."""
+        """The same policy, asked for another return (discounted, reward units).
+
+        Raises:
+            InvalidConfig: it is NaN or infinite.
+        """
         return replace(self, target_return=float(target_return), _row={})
 
     def knows(self, state_key: str) -> bool:
@@ -89,20 +109,27 @@ class SequencePolicy:
 
     def begin(self, state_key: str) -> Past:
         """What it remembers at the start of an episode."""
-        return Past(0, (self.target_return,), (self._row.get(state_key, len(self.states)),), ())
+        return Past(0, (self._within_reach(self.target_return),), (self._row.get(state_key, len(self.states)),), ())
 
     def after(self, past: Past, action: str, reward: float, state_key: str) -> Past:
         """What it remembers one step later: of the return asked for, what the step's reward left open."""
         # At discount 0 nothing later counts, so every step is asked for the same.
-        missing = (past.returns[-1] - reward) / self.discount if self.discount else self.target_return
+        missing = (past.returns[-1] - float(reward)) / self.discount if self.discount else self.target_return
         known = self.actions.index(action) if action in self.actions else len(self.actions)
         too_many = max(0, len(past.states) + 1 - self.context)
         return Past(
             time=past.time + too_many,
-            returns=(*past.returns, missing)[too_many:],
+            returns=(*past.returns, self._within_reach(missing))[too_many:],
             states=(*past.states, self._row.get(state_key, len(self.states)))[too_many:],
             actions=(*past.actions, known)[too_many:],
         )
+
+    def _within_reach(self, asked: float) -> float:
+        """A return, or the end of what may be asked for that is nearest to it."""
+        mean, spread = self.weights["return/scale"].tolist()
+        most = np.finfo(np.float64).max.item()
+        low, high = mean - MOST_SPREADS * spread, mean + MOST_SPREADS * spread
+        return min(max(asked, low, -most), high, most)
 
     def digest(self) -> str:
         """64 hexadecimal digits, equal for policies that do the same over the same states and actions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,12 @@ from offrl_core.algorithms import decision_transformer
 from offrl_core.algorithms.decision_transformer import DecisionTransformerConfig
 from offrl_core.arrays import IntArray
 from offrl_core.dataset import Dataset
-from offrl_core.errors import NotPossible
+from offrl_core.errors import InvalidConfig, NotPossible
 from offrl_core.evaluation.asked_return import dial_of
 from offrl_core.evaluation.comparison import compare_estimators
 from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.evaluation.rollout import Rollout
+from offrl_core.framing import default_framing
 from offrl_core.interfaces import TrainedModel
 from offrl_core.sequence_policy import Past, SequencePolicy, action_logits
 
@@ -208,6 +210,34 @@ def test_at_a_discount_of_0_every_step_is_asked_for_the_same() -> None:
     policy = policy_of(fit(dataset, n_steps=1))
     past = policy.after(policy.begin("0"), "on", 1.0, "1")
     assert past.returns == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("asked", [float("nan"), float("inf"), -float("inf"), np.float64("nan")])
+def test_a_return_that_is_no_number_is_not_asked_for(asked: float) -> None:
+    with pytest.raises(InvalidConfig, match=r"return asked for is .*finite number"):
+        trained().asking(asked)
+
+
+@pytest.mark.parametrize("asked", [1e40, -1e40, 1e308, -1e308, 0.0])
+@pytest.mark.parametrize("discount", [1.0, 0.99, 0.3, 0.01, 1e-9])
+def test_the_network_sees_finite_numbers_whatever_is_asked_for_and_left_open(asked: float, discount: float) -> None:
+    policy = replace(trained().asking(asked), discount=discount, greedy=False, _row={})
+    past = policy.begin(policy.states[0])
+    for step in range(200):
+        (choice,) = policy.choices([past], [policy.actions])
+        assert sum(choice.values()) == pytest.approx(1.0)
+        assert np.isfinite(past.returns).all()
+        past = policy.after(past, policy.actions[0], np.float64(-1.0), policy.states[step % len(policy.states)])
+
+
+@pytest.mark.parametrize("discount", [0.01, 0.1, 0.3])
+@pytest.mark.parametrize("imitate", ["frequencies", "majority"])
+def test_long_episodes_at_a_small_discount_are_played_to_the_end(discount: float, imitate: str) -> None:
+    log = orl.collect("gridworld", n_episodes=50, seed=0)
+    dataset = orl.frame(log, replace(default_framing(log), discount=discount))
+    policy = policy_of(orl.train(dataset, "decision_transformer", n_steps=5, imitate=imitate))
+    rollout = orl.roll_out(policy, "gridworld", n_episodes=20, max_steps=100)
+    assert np.isfinite(rollout.returns).all()
 
 
 def chain_log(n: int = 6) -> Dataset:
