@@ -6,9 +6,12 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 from .errors import InvalidConfig
+
+LARGEST_SEED = 2**63 - 1  # every generator in use takes it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,20 @@ def _checked(owner: str, name: str, value: Any, default: Any, about: Param) -> A
     if (low is not None and value < low) or (high is not None and value > high):
         raise InvalidConfig(f"{owner}: {name} is {value!r}; it must lie between {low} and {high}.")
     return int(value) if isinstance(default, int) else float(value)
+
+
+def check_seed(seed: Any) -> int:
+    """A seed as every learner takes it: a whole number of Python; NumPy's are turned into one.
+
+    Raises:
+        InvalidConfig: it isn't a whole number from 0 to 2**63 - 1.
+    """
+    is_whole = isinstance(seed, Integral) and not isinstance(seed, bool)
+    if not is_whole or not 0 <= int(seed) <= LARGEST_SEED:
+        # Python refuses to write very long numbers down.
+        shown = "larger" if is_whole and int(seed) > LARGEST_SEED else "negative" if is_whole else repr(seed)[:40]
+        raise InvalidConfig(f"The seed is {shown}; it must be a whole number from 0 to 2**63 - 1.")
+    return int(seed)
 
 
 def config_values(config: Any) -> dict[str, Any]:

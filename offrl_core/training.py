@@ -10,7 +10,7 @@ from .coverage_edits import edits_to_link
 from .dataset import Dataset
 from .history import History
 from .interfaces import TrainedModel, Training
-from .params import config_values, make_config
+from .params import check_seed, config_values, make_config
 from .schema import SCHEMA_VERSION, canonical_json, short_hash
 
 
@@ -19,9 +19,9 @@ def start_training(dataset: Dataset, algorithm: str, *, seed: int = 0, **paramet
 
     Raises:
         UnknownName: no such algorithm.
-        InvalidConfig: a parameter it doesn't have, or out of range.
+        InvalidConfig: a parameter it doesn't have, or one or the seed out of range.
     """
-    spec = algorithm_spec(algorithm)
+    spec, seed = algorithm_spec(algorithm), check_seed(seed)
     config = make_config(spec.config_class, parameters, algorithm)
     return _named(spec.train(dataset, config, seed=seed), algorithm, config, seed)
 
@@ -55,7 +55,7 @@ def train(dataset: Dataset, algorithm: str, *, seed: int = 0, **parameters: Any)
     Args:
         dataset: see :func:`offrl_core.dataset.frame`.
         algorithm: name in :data:`offrl_core.algorithms.ALGORITHMS`.
-        seed: of the run's own generator, where the learner draws anything.
+        seed: of the run's own generator, where the learner draws anything; from 0 to 2**63 - 1.
         **parameters: fields of the learner's config; the rest keep their defaults.
 
     Raises:
@@ -79,7 +79,7 @@ def run_content(dataset: Dataset, algorithm: str, config: Any, seed: int) -> dic
         "edits": edits_to_link(dataset.edits),
         "algorithm": algorithm,
         "config": config_values(config),
-        "seed": seed,
+        "seed": check_seed(seed),
         "schema": SCHEMA_VERSION,
     }
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import UnknownName
-from ..params import make_config
+from ..params import check_seed, make_config
 from . import cql_continuous, ddpg, td3_bc
 from .exact import ExactValues, evaluate, solve
 from .learning import PointConfig, PointLearnerSpec, PointModel, PointProgress, PointTraining
@@ -60,7 +60,7 @@ def start_point_training(log: PointLog, learner: str, *, seed: int = 0, **parame
     if learner not in LEARNERS:
         raise UnknownName("learner of continuous actions", learner, LEARNERS)
     spec = LEARNERS[learner]
-    return spec.train(log, make_config(spec.config_class, parameters, learner), seed=seed)
+    return spec.train(log, make_config(spec.config_class, parameters, learner), seed=check_seed(seed))
 
 
 def train_point(log: PointLog, learner: str, *, seed: int = 0, **parameters: Any) -> PointModel:

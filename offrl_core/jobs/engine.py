@@ -14,7 +14,7 @@ from ..algorithms import algorithm_spec
 from ..dataset import Dataset
 from ..history import Event
 from ..interfaces import AlgorithmSpec, TrainedModel
-from ..params import make_config
+from ..params import check_seed, make_config
 from ..runs import current_run, write_run
 from ..training import id_of_content, named_model, run_content
 from .book import Book
@@ -86,7 +86,7 @@ class Engine:
         """
         spec = algorithm_spec(algorithm)
         config = make_config(spec.config_class, parameters, algorithm)
-        tasks = [self._task(dataset, spec, config, seed, owner) for seed in seeds]
+        tasks = [self._task(dataset, spec, config, seed, owner) for seed in [check_seed(seed) for seed in seeds]]
         with self._book.lock:  # the foreman sees all of them or none
             self._book.check_number(owner, sum(not task.is_final and owner not in task.owners for task in tasks))
             if not all(task.is_final for task in tasks):

@@ -27,11 +27,13 @@ from offrl_core import runs
 from offrl_core.algorithms import ALGORITHMS
 from offrl_core.dataset import Dataset
 from offrl_core.dataset_files import load_dataset, save_dataset
-from offrl_core.errors import NotPossible, RunMissing
+from offrl_core.errors import InvalidConfig, NotPossible, RunMissing
 from offrl_core.history import MAX_FRAMES, MAX_POINTS, History, is_key_frame
 from offrl_core.interfaces import Progress, TrainedModel
+from offrl_core.jobs import Engine
 from offrl_core.jobs.states import decode_state, encode_state
 from offrl_core.runs import DIRECTORY_VARIABLE, current_run, find_run, pack_runs, prune_runs, runs_directory
+from offrl_core.training import run_content
 
 from .helpers import FEW_STEPS, episode, few_examples, make_log, random_rows
 from .odd_learners import ODD_LEARNERS
@@ -417,3 +419,47 @@ def test_one_stored_run_is_found_without_its_arrays(small: Dataset, tmp_path: Pa
     assert (found.content["algorithm"], found.problem) == ("bc", "")
     assert find_run("bc-0123456789abcdef", tmp_path) is None
     assert find_run("../etc/passwd", tmp_path) is None
+
+
+# -- seeds -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        -1,
+        2**63,
+        2**70,
+        pytest.param(10**5000, id="long"),
+        1.5,
+        3.0,
+        "x",
+        None,
+        True,
+        np.int64(-1),
+        np.float64(3),
+        np.True_,
+    ],
+)
+def test_a_seed_that_is_none_is_refused_before_anything_starts(small: Dataset, seed: Any) -> None:
+    engine = Engine(n_slots=1)
+    for start in (
+        lambda: orl.start_training(small, "bc", seed=seed),
+        lambda: run_content(small, "bc", ALGORITHMS["bc"].config_class(), seed),
+        lambda: engine.submit(small, "bc", seed=seed),
+        lambda: engine.submit_seeds(small, "bc", seeds=[0, seed]),
+    ):
+        with pytest.raises(InvalidConfig, match=r"seed is .*whole number from 0 to 2\*\*63 - 1"):
+            start()
+    assert engine.jobs() == []
+
+
+@pytest.mark.parametrize("name", ["fqi_sampled", "cql_neural", "decision_transformer"])
+@pytest.mark.parametrize("seed", [np.int64(3), np.uint8(3), 2**63 - 1])
+def test_a_learner_takes_every_seed_and_its_run_is_stored(tmp_path: Path, small: Dataset, name: str, seed: Any) -> None:
+    model = orl.train(small, name, seed=seed, **FEW_STEPS[name])
+    assert type(model.seed) is int
+    assert model.seed == seed
+    run_id = orl.save_run(model, small, tmp_path)
+    assert run_id == orl.save_run(dataclasses.replace(model, seed=seed), small, tmp_path)
+    assert orl.load_run(run_id, tmp_path).seed == seed

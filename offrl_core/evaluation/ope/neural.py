@@ -11,7 +11,7 @@ from ...algorithms.fqe_neural import FqeNeuralConfig, judge_seeds
 from ...arrays import FloatArray
 from ...dataset import Dataset
 from ...errors import NotPossible
-from ...params import make_config
+from ...params import check_seed, make_config
 from ...policies import TabularPolicy
 from .case import aligned
 
@@ -40,7 +40,7 @@ def neural_q_values(
         InvalidConfig: a parameter it doesn't have, or out of range.
     """
     config = make_config(FqeNeuralConfig, parameters, "fqe_neural")
-    judging = judge_seeds(dataset, aligned(policy, dataset), config, seeds=list(seeds))
+    judging = judge_seeds(dataset, aligned(policy, dataset), config, seeds=[check_seed(seed) for seed in seeds])
     while True:
         try:
             next(judging)
