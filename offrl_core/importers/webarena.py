@@ -234,7 +234,9 @@ class _Run:
 def _run(record: Record) -> _Run:
     """Take the pages of a run out of its HTML."""
     reader = _PageReader()
-    reader.feed(_FOREIGN.sub("&lt;", _PICTURE.sub("", record.value)))
+    # Behind the last ">" no tag is whole; the parser would look for the end of each of them, to the end of the file.
+    whole, closing, rest = _FOREIGN.sub("&lt;", _PICTURE.sub("", record.value)).rpartition(">")
+    reader.feed(whole + closing + rest.replace("<", "&lt;"))
     reader.close()
     is_cut = reader.into is not None
     reader.finish()

@@ -340,6 +340,17 @@ def test_long_actions_and_results_take_no_longer_than_their_length(piece: str, e
 
 
 @pytest.mark.parametrize(
+    "piece", ["<a ", "<div ", "<div", "</div", "<div class='", "<div class='a' ", "<", "&#", "<pre"]
+)
+def test_tags_that_never_end_take_no_longer_than_their_length(piece: str) -> None:
+    started = time.process_time()
+    run = rendered(web_page("a", "click [2]"), web_page("b", "stop [x]"))
+    for data in (run + (piece * 20_000).encode(), run.replace(b"click", (piece * 20_000).encode())):
+        assert read_source("render_7.html", data).report.n_steps >= 1
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize(
     ("path", "task"),
     [
         ("config/7.json", "7"), ("7.json", "7"), (r"C:\\config\\7.json", "7"), ("a.b/7.json.", "7"), ("7.json.json", "7.json"),
