@@ -19,6 +19,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from . import (
         browser,
+        estimators,
         importing,
         jobs,
         learners,
@@ -38,6 +39,7 @@ def main() -> None:
         "tabular": learners.tabular_lines,
         "networks": networks.network_lines,
         "transformer": transformer.transformer_lines,
+        "estimators": estimators.estimator_lines,
         "importing": importing.importing_lines,
         "queries": queries.query_lines,
         "browser": browser.browser_lines,
