@@ -8,7 +8,6 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.ceiling import Ceiling, best_path, best_possible, true_value
 from offrl_core.evaluation.log_quality import concentrability
 from offrl_core.figures.ceiling import make_ceiling_curve, make_path, make_value_scale
-from offrl_core.worlds import WORLDS
 from pages._ui import before, layout, navigation, state, work
 
 HOWS = {"episodes": "whole episodes that show it", "transitions": "its steps alone"}
@@ -19,14 +18,7 @@ def render_controls(now: work.Current) -> str:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         layout.min_count_input()
         if now.world:
-            spec = WORLDS[now.world]
-            state.put("deployment", work.deployment(now.world))
-            st.segmented_control(
-                f"Exact values where {spec.subject}…",
-                list(spec.deployments),
-                format_func=lambda name: spec.deployments[name].title,
-                **state.bound("deployment", "ceiling"),
-            )
+            layout.deployment_input(now, "Exact values where", "ceiling")
     return work.deployment(now.world)
 
 

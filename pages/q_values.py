@@ -8,7 +8,6 @@ import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import sort_order, state_table
 from offrl_core.figures.heatmaps import make_q_maps
-from offrl_core.worlds import WORLDS
 from pages._ui import bands, evidence, grids, layout, ledger, model_choice, navigation, state, sweeps, work
 
 ROWS = 30
@@ -46,15 +45,7 @@ def render_controls(now: work.Current) -> tuple[str, str]:
             help="Value the learners give to pairs without data.",
         )
         if now.world:
-            spec = WORLDS[now.world]
-            deployments = spec.deployments
-            state.put("deployment", work.deployment(now.world))
-            st.segmented_control(
-                f"Exact values where {spec.subject}…",
-                list(deployments),
-                format_func=lambda name: deployments[name].title,
-                **state.bound("deployment", "q_values"),
-            )
+            layout.deployment_input(now, "Exact values where", "q_values")
     return state.get("shown"), work.deployment(now.world)
 
 

@@ -9,7 +9,6 @@ from offrl_core.evaluation.log_quality import concentrability
 from offrl_core.evaluation.shift import Shift, Visits, logged_visits
 from offrl_core.figures.shift import make_compounding, make_distance, make_flow, make_visit_map
 from offrl_core.interfaces import TrainedModel
-from offrl_core.worlds import WORLDS
 from pages._ui import following, layout, model_choice, navigation, state, work
 
 ROWS = 20
@@ -30,14 +29,7 @@ def render_controls(now: work.Current) -> tuple[str, str]:
         )
         layout.min_count_input()
         if now.world:
-            spec = WORLDS[now.world]
-            state.put("deployment", work.deployment(now.world))
-            st.segmented_control(
-                f"Deployed where {spec.subject}…",
-                list(spec.deployments),
-                format_func=lambda name: spec.deployments[name].title,
-                **state.bound("deployment", "shift"),
-            )
+            layout.deployment_input(now, "Deployed where", "shift")
     return state.get("shown"), work.deployment(now.world)
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dataset import Dataset
 from ..interfaces import AlgorithmSpec, SeedsTraining, Training, require_rewards
-from ..params import param
+from .fields import max_weight_param, temperature_param
 from .neural_config import VALUE_METRICS, NeuralConfig, alone, require_torch, target_update_param
 
 if TYPE_CHECKING:
@@ -37,24 +37,9 @@ if TYPE_CHECKING:
 class AwacNeuralConfig(NeuralConfig):
     """Parameters of the advantage-weighted actor-critic."""
 
-    temperature: float = param(
-        0.1,
-        label="Temperature",
-        help="How much better an action must be to be copied e times as often; high is the log's mix, low its best.",
-        symbol="λ",
-        low=0.001,
-        high=1000.0,
-        step=0.1,
-        unit="reward units",
-        source="Nair et al. 2020, equation (13)",
-    )
-    max_weight: float = param(
-        100.0,
-        label="Largest weight",
-        help="No row counts more than this many times as much as one that is as good as the policy.",
-        low=1.0,
-        high=1_000_000.0,
-        step=1.0,
+    temperature: float = temperature_param(0.1, "λ", "Nair et al. 2020, equation (13)")
+    max_weight: float = max_weight_param(
+        "No row counts more than this many times as much as one that is as good as the policy."
     )
     target_update_rate: float = target_update_param()
 

@@ -49,3 +49,37 @@ def max_sweeps_param(help: str = "Sweeps stop earlier, when the values stand sti
         step=1,
         unit="sweeps",
     )
+
+
+def expectile_param() -> Any:
+    """Field for the expectile of logged values that stands for a state."""
+    return param(
+        0.7,
+        label="Expectile",
+        help="Which logged value stands for a state: 0.5 is the mean of the log's choices, towards 1 their best.",
+        symbol="τ",
+        low=0.001,
+        high=0.999,
+        step=0.05,
+        source="Kostrikov et al. 2022, equation (5)",
+    )
+
+
+def temperature_param(default: float, symbol: str, source: str) -> Any:
+    """Field for how much an advantage counts when the log is copied."""
+    return param(
+        default,
+        label="Temperature",
+        help="How much better an action must be to be copied e times as often; high is the log's mix, low its best.",
+        symbol=symbol,
+        low=0.001,
+        high=1000.0,
+        step=0.1,
+        unit="reward units",
+        source=source,
+    )
+
+
+def max_weight_param(help: str) -> Any:
+    """Field for the bound of the weights with which the log is copied."""
+    return param(100.0, label="Largest weight", help=help, low=1.0, high=1_000_000.0, step=1.0)

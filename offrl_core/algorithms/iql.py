@@ -28,9 +28,16 @@ from ..arrays import FloatArray
 from ..dataset import Dataset
 from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training, require_rewards
 from ..mdp import settled_change
-from ..params import param
 from ..policies import TabularPolicy
-from .fields import NOTHING_SEEN, UNTAUGHT, default_value_param, max_sweeps_param
+from .fields import (
+    NOTHING_SEEN,
+    UNTAUGHT,
+    default_value_param,
+    expectile_param,
+    max_sweeps_param,
+    max_weight_param,
+    temperature_param,
+)
 from .ops import behavior_or_uniform, beyond_reach, key_frame, tempered_probabilities
 
 
@@ -38,34 +45,10 @@ from .ops import behavior_or_uniform, beyond_reach, key_frame, tempered_probabil
 class IqlConfig:
     """Parameters of tabular implicit Q-learning."""
 
-    expectile: float = param(
-        0.7,
-        label="Expectile",
-        help="Which logged value stands for a state: 0.5 is the mean of the log's choices, towards 1 their best.",
-        symbol="τ",
-        low=0.001,
-        high=0.999,
-        step=0.05,
-        source="Kostrikov et al. 2022, equation (5)",
-    )
-    temperature: float = param(
-        0.3,
-        label="Temperature",
-        help="How much better an action must be to be copied e times as often; high is the log's mix, low its best.",
-        symbol="1/β",
-        low=0.001,
-        high=1000.0,
-        step=0.1,
-        unit="reward units",
-        source="Kostrikov et al. 2022, equation (7)",
-    )
-    max_weight: float = param(
-        100.0,
-        label="Largest weight",
-        help="No action is copied more than this many times as often as the log takes it, before normalising.",
-        low=1.0,
-        high=1_000_000.0,
-        step=1.0,
+    expectile: float = expectile_param()
+    temperature: float = temperature_param(0.3, "1/β", "Kostrikov et al. 2022, equation (7)")
+    max_weight: float = max_weight_param(
+        "No action is copied more than this many times as often as the log takes it, before normalising."
     )
     default_value: float = default_value_param(NOTHING_SEEN, UNTAUGHT)
     max_sweeps: int = max_sweeps_param()

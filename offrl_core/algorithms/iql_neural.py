@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dataset import Dataset
 from ..interfaces import AlgorithmSpec, SeedsTraining, Training, require_rewards
-from ..params import param
+from .fields import expectile_param, max_weight_param, temperature_param
 from .neural_config import VALUE_METRICS, NeuralConfig, alone, require_torch, target_update_param
 
 if TYPE_CHECKING:
@@ -34,34 +34,10 @@ if TYPE_CHECKING:
 class IqlNeuralConfig(NeuralConfig):
     """Parameters of implicit Q-learning with networks."""
 
-    expectile: float = param(
-        0.7,
-        label="Expectile",
-        help="Which logged value stands for a state: 0.5 is the mean of the log's choices, towards 1 their best.",
-        symbol="τ",
-        low=0.001,
-        high=0.999,
-        step=0.05,
-        source="Kostrikov et al. 2022, equation (5)",
-    )
-    temperature: float = param(
-        0.1,
-        label="Temperature",
-        help="How much better an action must be to be copied e times as often; high is the log's mix, low its best.",
-        symbol="1/β",
-        low=0.001,
-        high=1000.0,
-        step=0.1,
-        unit="reward units",
-        source="Kostrikov et al. 2022, equation (7)",
-    )
-    max_weight: float = param(
-        100.0,
-        label="Largest weight",
-        help="No row counts more than this many times as much as one that went as expected.",
-        low=1.0,
-        high=1_000_000.0,
-        step=1.0,
+    expectile: float = expectile_param()
+    temperature: float = temperature_param(0.1, "1/β", "Kostrikov et al. 2022, equation (7)")
+    max_weight: float = max_weight_param(
+        "No row counts more than this many times as much as one that went as expected."
     )
     target_update_rate: float = target_update_param()
 

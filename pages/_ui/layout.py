@@ -12,6 +12,7 @@ import streamlit as st
 
 from offrl_core.coverage_edits import CoverageEdit, DropAction
 from offrl_core.glossary import TERMS
+from offrl_core.worlds import WORLDS
 
 from . import state
 
@@ -80,6 +81,19 @@ def min_count_input() -> None:
     """From how many rows on a pair counts as supported."""
     st.number_input(
         "Supported from n(s, a) ≥", 1, 1_000_000, **state.bound("min_count"), width=180, help=tip("support")
+    )
+
+
+def deployment_input(now: Any, title: str, place: str) -> None:
+    """Which hidden truth of the world to compare with; ``title`` begins what the control asks, on the page ``place``."""
+    spec = WORLDS[now.world]
+    if state.get("deployment") not in spec.deployments:
+        state.put("deployment", "works")
+    st.segmented_control(
+        f"{title} {spec.subject}…",
+        list(spec.deployments),
+        format_func=lambda name: spec.deployments[name].title,
+        **state.bound("deployment", place),
     )
 
 
