@@ -189,6 +189,7 @@ def test_eight_networks_are_watched_one_is_stopped_and_the_link_finds_the_others
     later = browser.new_context(base_url=server).new_page()
     later.goto(link)
     later.get_by_text("7 of 8 seeds are done").wait_for(timeout=60_000)
+    later.locator(curves).first.wait_for()  # drawn after the sentence
     assert later.locator(curves).count() > 8
     assert later.get_by_role("button", name="Train Neural CQL").count(), "what was stopped can be trained again"
     later.context.close()
