@@ -281,6 +281,11 @@ class Dataset:
         whole = first[~self._is_branched_off[first]]
         return np.bincount(self._own_codes(self._framed.rows.observations[whole]), minlength=self.n_states)
 
+    @property
+    def start_shares(self) -> FloatArray:
+        """(S,) share of the kept episodes that begin in each state; all 0 where none shows its beginning."""
+        return self.start_counts / max(int(self.start_counts.sum()), 1)
+
     @cached_property
     def mean_return(self) -> float | None:
         """Mean undiscounted return of the kept episodes whose rewards are all known; None where none is."""

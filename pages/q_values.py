@@ -23,17 +23,8 @@ SORTS = {
 
 def render_controls(now: work.Current) -> tuple[str, str]:
     """Learner and deployment."""
-    learners = list(orl.ALGORITHMS)
-    if state.get("shown") not in learners:
-        state.put("shown", "fqi")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox(
-            "Learner",
-            learners,
-            format_func=lambda name: orl.ALGORITHMS[name].title,
-            **state.bound("shown"),
-            width=420,
-        )
+        algorithm = model_choice.choose_learner("Learner", "q_values")
         layout.min_count_input()
         st.number_input(
             "Guess Q₀",
@@ -46,7 +37,7 @@ def render_controls(now: work.Current) -> tuple[str, str]:
         )
         if now.world:
             layout.deployment_input(now, "Exact values where", "q_values")
-    return state.get("shown"), work.deployment(now.world)
+    return algorithm, work.deployment(now.world)
 
 
 def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
@@ -97,9 +88,6 @@ def render_page(now: work.Current) -> None:
         layout.error(error)
         return
     if model is None:
-        st.info(
-            f"{orl.ALGORITHMS[algorithm].title} takes a while: train it on the page Train, and its values are here."
-        )
         return
     for note in dataset.notes:
         st.caption(f":material/info: {note}")

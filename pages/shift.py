@@ -16,21 +16,12 @@ ROWS = 20
 
 def render_controls(now: work.Current) -> tuple[str, str]:
     """Learner, support and deployment."""
-    learners = list(orl.ALGORITHMS)
-    if state.get("shown") not in learners:
-        state.put("shown", "fqi")
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox(
-            "Policy of",
-            learners,
-            format_func=lambda name: orl.ALGORITHMS[name].title,
-            **state.bound("shown", "shift"),
-            width=420,
-        )
+        algorithm = model_choice.choose_learner("Policy of", "shift")
         layout.min_count_input()
         if now.world:
             layout.deployment_input(now, "Deployed where", "shift")
-    return state.get("shown"), work.deployment(now.world)
+    return algorithm, work.deployment(now.world)
 
 
 def render_maps(shift: Shift) -> None:
@@ -129,7 +120,6 @@ def render_page(now: work.Current) -> None:
         layout.error(error)
         return
     if model is None:
-        st.info(f"{orl.ALGORITHMS[algorithm].title} takes a while: train it on the page Train, and its way is here.")
         return
     try:
         shift = following.shifted(dataset, model, deployment, state.get("min_count"))

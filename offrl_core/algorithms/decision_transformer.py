@@ -22,7 +22,6 @@ are known by their key alone.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -36,6 +35,7 @@ from ..errors import NotPossible
 from ..interfaces import AlgorithmSpec, Progress, TrainedModel, Training
 from ..params import param
 from ..sequence_policy import SequencePolicy
+from .neural_config import require_torch
 from .ops import range_of_returns
 
 if TYPE_CHECKING:
@@ -113,11 +113,7 @@ def train(
 ) -> Training:
     """Learn to name the logged action, batch by batch; large batches in parts, with a sign of life after each."""
     sequences = _sequences(dataset)
-    if importlib.util.find_spec("torch") is None:
-        raise NotPossible(
-            "The Decision Transformer trains a small network, and that needs PyTorch, which is not installed here. "
-            "Get it with: pip install torch==2.13.0. All tables work without it."
-        )
+    require_torch("The Decision Transformer")
     learner = _Learner(dataset, sequences, config, seed)
     if resume_from:
         learner.go_on_from(resume_from)

@@ -116,7 +116,7 @@ def _find(dataset: Dataset, min_count: int) -> Ceiling:
         raise NotPossible(f"The ceiling has no bound: {error}. Choose a framing with a discount below 1.") from error
     helpless = np.asarray(~supported.any(axis=1))
     uniform = dataset.valid_mask / np.maximum(dataset.valid_mask.sum(axis=1, keepdims=True), 1)
-    starts = dataset.start_counts / dataset.start_counts.sum()
+    starts = dataset.start_shares
     anywhere = np.broadcast_to(helpless, process.rewards.shape)
     acts = np.where(helpless[:, None], uniform, best)
     return Ceiling(

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import FloatArray, IntArray
 from ..behavior import behavior_policy
 from ..behavior_policies import AnyBehavior
 from ..errors import NotPossible
 from ..mdp import Successors, TabularMDP, discounted_sums, policy_chain, policy_values, value_iteration
 from ..policies import Policy, TabularPolicy, action_places, table_of, uniform_policy
 from ..worlds import WORLDS, World, make_world, reachable_states
+from .occupancy import event_probability
 
 _Cell = TypeVar("_Cell", bound=np.generic)
 
@@ -146,12 +147,6 @@ class WorldModel:
                 by_key[row_of >= 0, a] = table[row_of[row_of >= 0], list(actions).index(action)]
         return np.ascontiguousarray(by_key[self.key_index].T)
 
-    def event_probability(self, probabilities: FloatArray, event: BoolArray) -> float:
-        """Probability that an episode ever takes a pair of the (A, F) ``event``."""
-        happens = probabilities * event
-        until_then = policy_chain(self.mdp, probabilities - happens)
-        return float(self.starts @ discounted_sums(until_then, happens.sum(axis=0), 1.0))
-
     def visits(self, probabilities: FloatArray) -> FloatArray:
         """(F,) expected number of times an episode stands in each full state."""
         onward = policy_chain(self.mdp, probabilities).T.tocsr()
@@ -197,7 +192,9 @@ def evaluate(policy: Policy, world: str, deployment: str = "works", discount: fl
         success_rate=float(model.starts @ solved),
         mean_return=float(model.starts @ returns),
         by_task=by_task,
-        unseen_state_rate=model.event_probability(probabilities, np.broadcast_to(unseen, probabilities.shape)),
+        unseen_state_rate=event_probability(
+            model.mdp, model.starts, probabilities, np.broadcast_to(unseen, probabilities.shape)
+        ),
     )
 
 

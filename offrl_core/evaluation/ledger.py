@@ -138,12 +138,11 @@ def value_ledger(dataset: Dataset, model: TrainedModel, min_count: int = 1) -> L
     for name, amount in amounts.items():
         own = gains if name == "maxima" else np.zeros(dataset.n_states)
         v_parts[name], q_parts[name] = _carried_on(mdp, carried, amount, own, dataset.discount)
-    starts = dataset.start_counts / max(int(dataset.start_counts.sum()), 1)
     return Ledger(
         q_values=q_values,
         q_parts={name: np.where(np.isnan(q_values), np.nan, values) for name, values in q_parts.items()},
         v_parts=v_parts,
-        starts=starts,
+        starts=dataset.start_shares,
         taught=taught,
         supported=supported,
         min_count=min_count,
@@ -251,10 +250,9 @@ def leaving_steps(dataset: Dataset, model: TrainedModel, deployment: str = "work
                 "can't follow it. Train it on this dataset."
             )
         mdp = dataset.empirical_mdp(np.ones_like(supported), 0.0)
-        starts = dataset.start_counts / max(int(dataset.start_counts.sum()), 1)
         outside = np.ascontiguousarray(~supported.T)
         probabilities = np.ascontiguousarray(policy.probabilities.T)
-        return Leaving(steps=first_steps(mdp, starts, probabilities, outside), exact=False)
+        return Leaving(steps=first_steps(mdp, dataset.start_shares, probabilities, outside), exact=False)
     world = world_model(source.world, deployment)
     inside = world.on_states(supported, dataset.states, dataset.actions, missing=False)
     steps = first_steps(world.mdp, world.starts, world.probabilities(policy), ~inside)

@@ -208,7 +208,7 @@ def concentrability(dataset: Dataset, policy: Policy) -> Concentrability:
 def visits_on_counts(dataset: Dataset, table: FloatArray) -> FloatArray:
     """(S, A) expected discounted visits of a policy, given as (S, A) probabilities, in the process of the counts."""
     mdp = dataset.empirical_mdp(np.ones_like(dataset.valid_mask), 0.0)
-    starts, probabilities = dataset.start_counts / dataset.start_counts.sum(), np.ascontiguousarray(table.T)
+    starts, probabilities = dataset.start_shares, np.ascontiguousarray(table.T)
     if dataset.discount < 1:
         onward = policy_chain(mdp, probabilities).T.tocsr()
         return discounted_sums(onward, starts, dataset.discount)[:, None] * table

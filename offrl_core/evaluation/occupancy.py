@@ -73,7 +73,8 @@ def first_steps(
         event: (A, S) pairs.
         max_steps: of an episode that may never end.
     """
-    happens, onward = _until(mdp, probabilities, event)
+    happens, until_then = _until(mdp, probabilities, event)
+    onward = until_then.T.tocsr()
     by_step: list[float] = []
     mass = starts
     while mass.sum() > GONE and len(by_step) < max_steps:
@@ -84,11 +85,11 @@ def first_steps(
 
 def event_probability(mdp: TabularMDP, starts: FloatArray, probabilities: FloatArray, event: BoolArray) -> float:
     """Probability that an episode ever takes one of the pairs of an event, however long it takes; arguments as above."""
-    happens, onward = _until(mdp, probabilities, event)
-    return float(starts @ discounted_sums(onward.T.tocsr(), happens, 1.0))
+    happens, until_then = _until(mdp, probabilities, event)
+    return float(starts @ discounted_sums(until_then, happens, 1.0))
 
 
 def _until(mdp: TabularMDP, probabilities: FloatArray, event: BoolArray) -> tuple[FloatArray, scipy.sparse.csr_array]:
-    """(S,) probability that the event happens at once, and (S, S), to and from, that it doesn't and where that leads."""
-    happens = (probabilities * event).sum(axis=0)
-    return happens, policy_chain(mdp, probabilities * ~event).T.tocsr()
+    """(S,) probability that the event happens at once, and (S, S) that it doesn't, and where that leads."""
+    happens = probabilities * event
+    return happens.sum(axis=0), policy_chain(mdp, probabilities - happens)

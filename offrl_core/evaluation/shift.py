@@ -273,11 +273,7 @@ def _weighted(dataset: Dataset, policy: TabularPolicy, supported: BoolArray) -> 
         raise NotPossible(unmet.sentence)
     steps, frame = case.steps, _Frame.of(dataset, supported, None)
     weights = case.weights * steps.multiplicity[steps.episode]
-    # An episode that is over keeps its weight, so that the weights of each step add up to those of all episodes.
-    over = steps.is_last & (steps.position + 1 < steps.n_steps)
-    alive = np.bincount(steps.position, weights, minlength=steps.n_steps)
-    kept = np.cumsum(np.bincount(steps.position[over] + 1, weights[over], minlength=steps.n_steps))
-    theirs = _visits_of_steps(steps, weights, np.asarray(alive + kept, dtype=np.float64), frame)
+    theirs = _visits_of_steps(steps, weights, case.totals(case.weights), frame)
     return _held_together(
         dataset, frame, theirs, logged_visits(dataset, supported, frame), "weighted", case.step_sample_sizes
     )

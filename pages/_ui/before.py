@@ -14,7 +14,7 @@ from offrl_core.evaluation.forecast import FAMILIES, Forecast, score_forecast
 from offrl_core.evaluation.log_quality import FEW_ROWS, LogQuality
 from offrl_core.interfaces import TrainedModel
 
-from . import beside, layout, parameters, state, work
+from . import layout, model_choice, state, work
 
 
 def measured(dataset: Dataset) -> LogQuality:
@@ -108,7 +108,7 @@ def _values(dataset: Dataset, deployment: str) -> tuple[Mapping[str, float], lis
             continue
         short = orl.ALGORITHMS[name].short
         try:
-            model = _model(dataset, name)
+            model = next(iter(model_choice.trained_models(dataset, name)), None)
         except orl.OffRLError as error:
             refused.setdefault(str(error), []).append(short)
             continue
@@ -120,13 +120,6 @@ def _values(dataset: Dataset, deployment: str) -> tuple[Mapping[str, float], lis
         else:
             values[name] = value
     return values, [f"No value for {', '.join(names)}: {why}" for why, names in refused.items()]
-
-
-def _model(dataset: Dataset, name: str) -> TrainedModel | None:
-    """A table at once; of a network the first seed that is done, if one is."""
-    if orl.ALGORITHMS[name].instant:
-        return work.trained(dataset, name, state.get("seed"), **parameters.parameters_of(name))
-    return next(iter(beside.finished_models(dataset, name)), None)
 
 
 def _worth(dataset: Dataset, model: TrainedModel, deployment: str) -> tuple[float | None, str]:

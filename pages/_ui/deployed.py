@@ -10,7 +10,6 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.evaluation.course import Course, behavior_course, course
-from offrl_core.evaluation.coverage_study import wilson
 from offrl_core.evaluation.exact import Truth
 from offrl_core.interfaces import TrainedModel
 from offrl_core.worlds import WORLDS
@@ -134,7 +133,7 @@ def _trials(trial: tuple, world: str, _dataset: Dataset, _models: dict[str, Trai
     rows = []
     for name, model in _models.items():
         sampled = orl.roll_out(model.policy, world, deployment, n_episodes=N_TRIAL)
-        low, high = wilson(int(sampled.successes.sum()), N_TRIAL)
+        low, high = sampled.success_interval()
         exact = work.truth(_dataset, model, deployment)
         rows.append(
             {

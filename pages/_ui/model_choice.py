@@ -8,14 +8,44 @@ import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.interfaces import TrainedModel
 
-from . import beside, parameters, work
+from . import beside, parameters, state, work
+
+
+def choose_learner(label: str, place: str) -> str:
+    """The learner that pages show; ``place`` is the page."""
+    learners = list(orl.ALGORITHMS)
+    if state.get("shown") not in learners:
+        state.put("shown", "fqi")
+    st.selectbox(
+        label,
+        learners,
+        format_func=lambda name: orl.ALGORITHMS[name].title,
+        **state.bound("shown", place),
+        width=420,
+    )
+    return str(state.get("shown"))
+
+
+def trained_models(dataset: Dataset, algorithm: str) -> list[TrainedModel]:
+    """The model of a table, at once; of a slow learner every run that is done, by seed.
+
+    Raises:
+        OffRLError: it can't be trained on this log; the sentence says why.
+    """
+    if orl.ALGORITHMS[algorithm].instant:
+        return [work.trained(dataset, algorithm, state.get("seed"), **parameters.parameters_of(algorithm))]
+    return beside.finished_models(dataset, algorithm)
 
 
 def trained_model(dataset: Dataset, algorithm: str) -> TrainedModel | None:
-    """The model of a learner; of a slow one the chosen run among those that are done, None where none is."""
-    if orl.ALGORITHMS[algorithm].instant:
-        return work.trained(dataset, algorithm, **parameters.parameters_of(algorithm))
-    done = {model.seed: model for model in beside.finished_models(dataset, algorithm)}
+    """One of them, chosen by its seed where there are several; where there is none, None, and what to do is said.
+
+    Raises:
+        OffRLError: as :func:`trained_models`.
+    """
+    done = {model.seed: model for model in trained_models(dataset, algorithm)}
+    if not done:
+        st.info(f"{orl.ALGORITHMS[algorithm].title} takes a while: train it on the page Train, and it is shown here.")
     if len(done) < 2:
         return next(iter(done.values()), None)
     seed = st.segmented_control(

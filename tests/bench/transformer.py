@@ -5,7 +5,6 @@ d3rlpy lives in an environment of its own: the variable ``OFFRL_D3RLPY`` names i
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import tempfile
@@ -19,11 +18,10 @@ import offrl_core as orl
 from offrl_core.algorithms import decision_transformer
 from offrl_core.dataset import Dataset
 from offrl_core.interfaces import Training
-from offrl_core.worlds import make_world, reachable_states
 
 from .measure import Line, seconds_of
+from .networks import VARIABLE, peer_python
 
-PEER_VARIABLE = "OFFRL_D3RLPY"
 BATCH, HEADS, STEPS, REPETITIONS = 64, 4, 10, 7
 CASES = (
     (8, 2, 64, 2.0),
@@ -33,9 +31,9 @@ CASES = (
 
 def transformer_lines() -> list[Line]:
     """Steps of both, in turns; a note where the peer isn't there."""
-    peer = os.environ.get(PEER_VARIABLE, "")
+    peer = peer_python()
     if not peer:
-        return [Line("Decision Transformer", "not measured", f"d3rlpy: set {PEER_VARIABLE} to the Python that has it")]
+        return [Line("Decision Transformer", "not measured", f"d3rlpy: set {VARIABLE} to the Python that has it")]
     dataset = orl.frame(orl.bundled_log("calculator"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.npz"
@@ -45,9 +43,7 @@ def transformer_lines() -> list[Line]:
 
 def arrays_of(dataset: Dataset) -> dict[str, np.ndarray]:
     """The bundled log as d3rlpy takes it, states as the world's own numbers."""
-    world, rows = make_world("calculator"), dataset.transitions()
-    numbers = {world.state_key(state): world.features(state) for state in reachable_states(world)}
-    features = np.array([numbers[key] for key in dataset.states], dtype=np.float32)
+    rows, features = dataset.transitions(), dataset.features("world").astype(np.float32)
     return {
         "observations": features[rows.observations],
         "actions": rows.actions[:, None],

@@ -107,17 +107,18 @@ class Case:
     @cached_property
     def step_sample_sizes(self) -> FloatArray:
         """(T,) the same for the weights up to each step; an episode that is over keeps its weight."""
+        w = self.weights / max(float(self.weights.max(initial=0.0)), 1e-300)
+        sums, squares = self.totals(w), self.totals(w**2)
+        return np.divide(sums**2, squares, out=np.zeros(self.steps.n_steps), where=squares > 0)
+
+    def totals(self, amounts: FloatArray) -> FloatArray:
+        """(T,) amounts (N,) of all episodes at each step; an episode that is over keeps that of its last step."""
         steps = self.steps
-        n, w = steps.multiplicity[steps.episode], self.weights / max(float(self.weights.max(initial=0.0)), 1e-300)
+        counted = steps.multiplicity[steps.episode] * amounts
         over = steps.is_last & (steps.position + 1 < steps.n_steps)
-
-        def total(x: FloatArray) -> FloatArray:
-            alive = np.bincount(steps.position, n * x, minlength=steps.n_steps)
-            kept = np.bincount(steps.position[over] + 1, (n * x)[over], minlength=steps.n_steps)
-            return np.asarray(alive + np.cumsum(kept), dtype=np.float64)
-
-        sums, squares = total(w), total(w**2)
-        return np.divide(sums**2, squares, out=np.zeros(steps.n_steps), where=squares > 0)
+        alive = np.bincount(steps.position, counted, minlength=steps.n_steps)
+        kept = np.bincount(steps.position[over] + 1, counted[over], minlength=steps.n_steps)
+        return np.asarray(alive + np.cumsum(kept), dtype=np.float64)
 
     @property
     def expected_sample_size(self) -> float:
