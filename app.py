@@ -1,27 +1,18 @@
 """The Offline RL Explorer: pages, the bar they share, and the link that reproduces what is on screen."""
 
-import gc
 from pathlib import Path
 
 import streamlit as st
 
-from pages._ui import bar, navigation, state
+from pages._ui import bar, navigation, server, state
 
-
-@st.cache_resource(show_spinner=False)
-def freeze_imports() -> bool:
-    """Take what is imported out of Streamlit's garbage collection after each rerun, which it would dominate."""
-    gc.collect()
-    gc.freeze()
-    return True
-
-
-page = navigation.choose_page()
-st.html(Path(__file__).parent / "pages" / "_ui" / "style.css")
-state.load_link()
-with navigation.under_app():
-    place_of_link = bar.render_bar()
-    page.run()
-    bar.render_link(place_of_link)
-state.write_link()
-freeze_imports()
+with server.turn():
+    page = navigation.choose_page()
+    st.html(Path(__file__).parent / "pages" / "_ui" / "style.css")
+    state.load_link()
+    with navigation.under_app():
+        place_of_link = bar.render_bar()
+        page.run()
+        bar.render_link(place_of_link)
+    state.write_link()
+    server.prepare_server()

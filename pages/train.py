@@ -62,21 +62,21 @@ def render_choice() -> list[str]:
 def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset) -> None:
     """Equation, source, differences, parameters, and why an estimate was refused."""
     spec = orl.ALGORITHMS[algorithm]
-    with st.expander(spec.title, icon=":material/tune:", expanded=False):
-        left, right = st.columns(2, gap="large")
-        with left:
-            config_form.render_form(algorithm)
-        with right:
-            st.markdown(spec.summary)
-            st.latex(spec.equation)
-            st.caption(
-                f"Source: {spec.source}. Differs: "
-                + "; ".join(f"{i}. {d}" for i, d in enumerate(spec.differs, 1))
-                + "."
-            )
-            if model is not None:
-                guess = work.estimated(dataset, model)
-                st.caption(layout.plain(guess.refusal or " ".join(guess.warnings), 600))
+    part = st.expander(spec.title, icon=":material/tune:", key=f"w:details:{algorithm}", on_change="rerun")
+    if not part.open:  # a form has many widgets; drawn for every learner, they would take a fifth of each rerun
+        return
+    left, right = part.columns(2, gap="large")
+    with left:
+        config_form.render_form(algorithm)
+    with right:
+        st.markdown(spec.summary)
+        st.latex(spec.equation)
+        st.caption(
+            f"Source: {spec.source}. Differs: " + "; ".join(f"{i}. {d}" for i, d in enumerate(spec.differs, 1)) + "."
+        )
+        if model is not None:
+            guess = work.estimated(dataset, model)
+            st.caption(layout.plain(guess.refusal or " ".join(guess.warnings), 600))
 
 
 def render_page(now: work.Current) -> None:

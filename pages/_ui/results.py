@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import pandas as pd
+import pyarrow as pa
 import streamlit as st
 
 import offrl_core as orl
+from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.interfaces import TrainedModel
 from offrl_core.sequence_policy import SequencePolicy
@@ -19,7 +20,7 @@ def render_results(now: work.Current, models: dict[str, TrainedModel]) -> None:
     """One line for each learner that is done."""
     rows = [result_row(now, algorithm, model) for algorithm, model in models.items()]
     if rows:
-        st.dataframe(pd.DataFrame(rows), hide_index=True)
+        st.dataframe(_table(rows), hide_index=True)
         st.caption(
             "Success is exact where a world is known; exact return and unseen states are those of the deployment "
             "chosen on Overview. WIS: weighted importance sampling with a 95 % interval, from the log "
@@ -29,6 +30,12 @@ def render_results(now: work.Current, models: dict[str, TrainedModel]) -> None:
         asked_return.render_asked_returns(now, models)
     elif not state.get("learners"):
         st.info("Choose a learner above.")
+
+
+def _table(rows: list[dict[str, object]]) -> pa.Table:
+    """Lines as a table, made by Arrow: the way through pandas takes ten times as long, on each rerun."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: [row.get(name) for row in rows] for name in names})
 
 
 def done_after(model: TrainedModel) -> str:
@@ -44,26 +51,34 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
     """One line of the table; what isn't known says so."""
     if isinstance(model.policy, SequencePolicy):
         return asked_return.result_row(now, algorithm, model)
-    dataset = now.dataset
-    table = state_table(dataset, model, None, state.get("min_count"))
+    run = run_id(now.dataset, algorithm, model.config, model.seed)
+    return _row_of_table(run, work.deployment(now.world), state.get("min_count"), now.dataset, model)
+
+
+@st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
+def _row_of_table(
+    run: str, deployment: str, min_count: int, _dataset: Dataset, _model: TrainedModel
+) -> dict[str, object]:
+    """The line of a policy that is a table over states, once per run."""
+    table = state_table(_dataset, _model, None, min_count)
     visited = table["visits"] > 0
+    learner = orl.ALGORITHMS[_model.algorithm]
     row: dict[str, object] = {
-        "learner": orl.ALGORITHMS[algorithm].short
-        + (f", seed {model.seed}" if orl.ALGORITHMS[algorithm].train_seeds else ""),
+        "learner": learner.short + (f", seed {_model.seed}" if learner.train_seeds else ""),
         "unsupported choices": f"{int((table['unsupported_choice'] & visited).sum()):,} of {int(visited.sum()):,} states",
-        "done after": done_after(model),
+        "done after": done_after(_model),
     }
-    if now.world:
-        spec = WORLDS[now.world]
-        truths = {d: work.truth(dataset, model, d) for d in WORLDS[now.world].deployments}
-        for deployment, truth in truths.items():
-            row[f"success, {spec.subject} {spec.deployments[deployment].title}"] = f"{truth.success_rate:.1%}"
-        here = truths[work.deployment(now.world)]
+    if _dataset.log.source:
+        spec = WORLDS[_dataset.log.source.world]
+        truths = {d: work.truth(_dataset, _model, d) for d in spec.deployments}
+        for name, truth in truths.items():
+            row[f"success, {spec.subject} {spec.deployments[name].title}"] = f"{truth.success_rate:.1%}"
+        here = truths[deployment]
         row["exact return"] = f"{here.mean_return:+.4f}"
         row["meets unseen states"] = f"{here.unseen_state_rate:.1%} of episodes"
     else:
         row["exact success"] = "unknown"
-    guess = work.estimated(dataset, model)
+    guess = work.estimated(_dataset, _model)
     row["estimate from the log (WIS)"] = (
         "refused"
         if guess.value is None
@@ -71,5 +86,5 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
         if guess.low == guess.high
         else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
     )
-    row["run"] = run_id(dataset, algorithm, model.config, model.seed)
+    row["run"] = run
     return row

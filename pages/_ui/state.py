@@ -237,7 +237,8 @@ def take_up(data: str) -> None:
 
 def write_link() -> None:
     """Write every field that differs from its default to the address bar."""
-    texts = {name: str(get(name)) for name, field in FIELDS.items() if get(name) != field.default}
+    values = {name: get(name) for name in FIELDS}
+    texts = {name: str(value) for name, value in values.items() if value != FIELDS[name].default}
     # A very long text (a query, say) would make an address that no server takes; it stays in the session only.
     params = {name: text for name, text in texts.items() if len(text) <= MAX_IN_ADDRESS}
     if st.query_params.to_dict() != params:

@@ -71,6 +71,7 @@ async def _visit(
         await everybody_is_there.wait()
         await asyncio.sleep(dice.uniform(0, BETWEEN_CONTROLS))
         ends = time.perf_counter() + PATIENCE
+        await visitor.open("w:details:bc")
         await visitor.press("w:train")
         while not any(key.startswith("w:runs:") for key in visitor.ids):
             if time.perf_counter() > ends:

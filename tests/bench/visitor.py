@@ -61,6 +61,11 @@ class Visitor:
         self._states[self.ids[key]] = ("double_value", number)
         return await self._run_page()
 
+    async def open(self, key: str) -> float:
+        """Open a closed part of the page; returns the seconds until the page has answered."""
+        self._states[self.ids[key]] = ("bool_value", True)
+        return await self._run_page()
+
     async def _run_page(self, pressed: dict[str, Any] | None = None) -> float:
         """Ask for a run of the whole page, and wait for its end."""
         self._whole_run.clear()
@@ -111,13 +116,14 @@ class Visitor:
 
     def _drawn(self, delta: Any) -> dict[str, str]:
         """The widget of a message, if it draws one; what a page says went wrong is kept."""
+        if delta.WhichOneof("type") == "add_block":
+            return _named(delta.add_block.expandable.id)
         element = delta.new_element
         kind = element.WhichOneof("type")
         if kind == "exception":
             self.errors.append(element.exception.message)
         identity = getattr(getattr(element, kind, None), "id", "") if kind else ""
-        found = _KEY.match(identity or "")
-        return {found[1]: identity} if found else {}
+        return _named(identity)
 
     def _look_again(self, intervals: dict[str, float]) -> None:
         """Only fragments of the page as it is now are run again."""
@@ -130,3 +136,9 @@ class Visitor:
             await asyncio.sleep(interval)
             self.n_looks += 1
             await self._send({}, fragment)
+
+
+def _named(identity: str) -> dict[str, str]:
+    """A widget's id by the key that the app gave it; nothing where it gave none."""
+    found = _KEY.match(identity or "")
+    return {found[1]: identity} if found else {}

@@ -190,6 +190,8 @@ def test_the_form_of_a_learner_follows_its_metadata_and_changes_the_result(app):
     open_page(app, "train", edits="drop:mul:recollect")
     row = app.dataframe[0].value.set_index("learner").loc["Naive FQI"]
     assert row["success, mul works"] == "100.0%"
+    app.session_state["w:details:fqi"] = True  # the part of the page is open; closed ones are not drawn
+    app.run()
     app.number_input(key="w:fqi.default_value").set_value(-1.5).run()
     row = app.dataframe[0].value.set_index("learner").loc["Naive FQI"]
     assert row["success, mul works"] in ("66.7%", "67.1%")
