@@ -46,14 +46,14 @@ def main() -> None:
         "reruns": reruns.rerun_lines,
         "jobs": jobs.job_lines,
         "payload": payload.payload_lines,
+        "load": load.load_lines,
     }
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("groups", nargs="*", help=f"some of {', '.join(groups)}; all by default")
-    parser.add_argument("--load", type=int, metavar="N", help="instead: a class of N sessions that train at once")
     parser.add_argument("--write", action="store_true", help="replace the table in the README")
     arguments = parser.parse_args()
-    lines = load.load_lines(arguments.load) if arguments.load else []
-    for name in () if arguments.load else arguments.groups or groups:
+    lines = []
+    for name in arguments.groups or groups:
         print(f"measuring {name}…", file=sys.stderr, flush=True)
         lines += groups[name]()
     table = f"{measure.as_markdown(lines)}\n\n{about_machine()}"

@@ -60,15 +60,15 @@ def browser_path() -> str | None:
 
 
 @contextmanager
-def running_server(script: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A Streamlit server of a script: its address once it answers, and the process."""
+def running_server(script: Path, **variables: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """A Streamlit server of a script, with these environment variables: its address once it answers, and the process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     options = {"headless": "true", "port": port, "address": "127.0.0.1", "fileWatcherType": "none"}
     command = [sys.executable, "-m", "streamlit", "run", str(script), "--browser.gatherUsageStats=false"]
     command += [f"--server.{name}={value}" for name, value in options.items()]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     process = subprocess.Popen(
         command, cwd=script.parent, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )

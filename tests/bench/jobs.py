@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import offrl_core as orl
 from offrl_core import jobs
 from offrl_core.dataset import Dataset
 from offrl_core.jobs import Engine, Limits
-from offrl_core.jobs.slots import LocalSlot
+from offrl_core.jobs.ray_slots import ray_slots
+from offrl_core.jobs.slots import MEMORY_BYTES, LocalSlot, Slot
 
 from .measure import Line, cost, faster
 from .reruns import APP, page_times
 
 LEARNER, STEPS, SEEDS = "cql_neural", 2000, 8
-ROUNDS, RERUNS = 3, 15
+ROUNDS, RERUNS, SLICED_ROUNDS = 3, 15, 5
 FOREVER = 100_000  # steps
 WATCHED_SECONDS = 6.0
 LOOK_EVERY = 0.7
@@ -28,15 +30,27 @@ LOOK_EVERY = 0.7
 def job_lines() -> list[Line]:
     """All lines about jobs."""
     dataset = orl.frame(orl.bundled_log("calculator_without_mul"))
-    return [*slice_lines(dataset), *page_lines(dataset)]
+    return [*slice_lines(dataset), cluster_line(dataset), *page_lines(dataset)]
+
+
+def one_process(_: int | None = None) -> list[Slot]:
+    """A worker process of this machine."""
+    return [LocalSlot()]
+
+
+def one_actor(_: int | None = None) -> list[Slot]:
+    """An actor of a Ray cluster that this machine is by itself."""
+    return ray_slots("local", 1, MEMORY_BYTES)
 
 
 @contextmanager
-def running_engine(slice_seconds: float = 0.5) -> Iterator[Engine]:
+def running_engine(
+    slice_seconds: float = 0.5, slots: Callable[[int | None], list[Slot]] = one_process
+) -> Iterator[Engine]:
     """An engine with one warm worker that has imported torch."""
     limits = Limits(slice_seconds=slice_seconds, first_slice_seconds=min(0.1, slice_seconds))
     with tempfile.TemporaryDirectory() as runs:
-        engine = Engine(slots=lambda n: [LocalSlot()], runs=runs, limits=limits)
+        engine = Engine(slots=slots, runs=runs, limits=limits)
         try:
             engine.submit(orl.frame(orl.bundled_log("calculator_without_mul")), LEARNER, n_steps=10).result()
             yield engine
@@ -48,7 +62,7 @@ def slice_lines(dataset: Dataset) -> list[Line]:
     """The same training in slices of half a second and in one piece; eight seeds at once and one after the other."""
     sliced, whole, together, alone = [], [], [], []
     with running_engine() as usual, running_engine(slice_seconds=3600.0) as patient:
-        for i in range(ROUNDS):
+        for i in range(SLICED_ROUNDS):
             first = 1000 * (i + 1)
             sliced.append(_seconds(usual, dataset, [first], 3 * STEPS))
             whole.append(_seconds(patient, dataset, [first], 3 * STEPS))
@@ -65,6 +79,20 @@ def slice_lines(dataset: Dataset) -> list[Line]:
             1,
         ),
     ]
+
+
+def cluster_line(dataset: Dataset) -> Line:
+    """What slices cost on a Ray cluster of one machine."""
+    what = f"{3 * STEPS:,} steps of a network in slices (Ray)"
+    if importlib.util.find_spec("ray") is None:
+        return Line(what, "not measured: pip install ray", bar="≤ 1.2x")
+    with running_engine(slots=one_actor) as usual, running_engine(slice_seconds=3600.0, slots=one_actor) as patient:
+        engines = (usual, patient)
+        times = [
+            [_seconds(engine, dataset, [1000 * (i + 1)], 3 * STEPS) for engine in engines] for i in range(SLICED_ROUNDS)
+        ]
+    sliced, whole = map(statistics.median, zip(*times, strict=True))
+    return cost(what, sliced, whole, "in one piece", 1.2)
 
 
 def _seconds(engine: Engine, dataset: Dataset, seeds: Sequence[int], steps: int) -> float:

@@ -1,12 +1,8 @@
-"""A class on one server: so many sessions at once, each trains a network of its own while turning a control.
-
-Run by hand, as it takes a minute and all cores: ``python -m tests.bench --load 50``.
-"""
+"""A class on one server: fifty sessions at once, each trains a network of its own while turning a control."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import statistics
 import tempfile
@@ -16,22 +12,19 @@ from collections.abc import Sequence
 from .browser import ROOT, running_server
 from .measure import Line
 
-STEPS = 500
+VISITORS, STEPS = 50, 500
 BAR_SECONDS, BAR_CONTROL_MS = 60.0, 250.0
 BETWEEN_CONTROLS = 3.0  # seconds
 PATIENCE = 180.0
 
 
-def load_lines(n_visitors: int) -> list[Line]:
+def load_lines() -> list[Line]:
     """Time until all have their network, and how long a control takes meanwhile."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["OFFRL_RUNS"] = folder
-        with running_server(ROOT / "app.py") as (address, _):
-            asyncio.run(_class(address, range(1)))  # the server has imported what it needs
-            controls, errors, looks, seconds = asyncio.run(_class(address, range(1, n_visitors + 1)))
-    what = f"{n_visitors} sessions, each trains {STEPS} steps of a 2x64 network (CQL)"
+    with tempfile.TemporaryDirectory() as folder, running_server(ROOT / "app.py", OFFRL_RUNS=folder) as (address, _):
+        asyncio.run(_class(address, range(1)))  # the server has imported what it needs
+        controls, errors, looks, seconds = asyncio.run(_class(address, range(1, VISITORS + 1)))
+    what = f"{VISITORS} sessions, each trains {STEPS} steps of a 2x64 network (CQL)"
     p95 = statistics.quantiles(controls, n=20)[-1] * 1e3
-    average = os.getloadavg()[0]
     return [
         Line(what, f"all done after {seconds:.1f} s", "", "", f"≤ {BAR_SECONDS:g} s", seconds <= BAR_SECONDS),
         Line(
@@ -43,7 +36,6 @@ def load_lines(n_visitors: int) -> list[Line]:
             p95 <= BAR_CONTROL_MS,
         ),
         Line("the same, errors", f"{len(errors)} {errors[:3] or ''}", "", "", "0", not errors),
-        Line("load average of the machine afterwards", f"{average:.1f}"),
     ]
 
 
