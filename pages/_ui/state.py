@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from offrl_core.continuous import DEPLOYMENTS as CART_DEPLOYMENTS
 from offrl_core.deadly_triad import PROBLEMS
@@ -131,9 +132,11 @@ PLACES = (
 )
 OF_A_LOG = ("edits", *PLACES)
 
-# Session keys beside the fields: uploads by fingerprint, warnings of the link, choices for a log that isn't loaded yet, and
-# the keys of widgets ("w:...").
+# Session keys beside the fields: uploads by fingerprint, warnings of the link, choices for a log that isn't loaded yet, pages
+# that were opened without choices in their address while there were some, or while there were none, and the keys of widgets
+# ("w:...").
 UPLOADS, WARNINGS, LOADED, AWAITED = "uploads", "link_warnings", "link_loaded", "link_awaited"
+PASSED, DEFAULTS = "link_passed", "link_defaults"
 
 
 def get(name: str) -> Any:
@@ -182,14 +185,21 @@ def take(name: str, key: str = "") -> None:
 
 
 def load_link() -> None:
-    """Read the address bar once per session; what can't be read is said and replaced by its default."""
-    if st.session_state.get(LOADED):
+    """Read the address bar when a session begins, and when its visitor goes back or forward in the browser's history.
+
+    What can't be read is said and replaced by its default.
+    """
+    first = not st.session_state.get(LOADED)
+    if not first and (not _went_through_history() or _is_passed()):
         return
     st.session_state[LOADED] = True
     version = st.query_params.get("v", LINK_VERSION)
-    if version != LINK_VERSION:
+    if version != LINK_VERSION and first:
         warn(f"This link was made with version {version} of the app; defaults may have changed since.")
     given = st.query_params.to_dict()
+    for name in () if first else FIELDS:
+        if name not in given and _is_in_address(str(get(name))):
+            put(name, FIELDS[name].default)
     for name, text in given.items():
         if name not in FIELDS:
             continue
@@ -199,6 +209,31 @@ def load_link() -> None:
             warn(f"The link sets {name} to {text!r}, which can't be read ({error}); the default is used.")
     if "learners" in given and "shown" not in given and get("shown") not in get("learners").split(","):
         put("shown", get("learners").split(",")[0])
+
+
+def _went_through_history() -> bool:
+    """Whether this run shows an address that the visitor came back to; only the context of the run knows."""
+    context = get_script_run_ctx()
+    return context is not None and context.is_history_navigation
+
+
+def _is_passed() -> bool:
+    """Whether this address only led to one with choices: the browser opens a page without any, and the app adds them."""
+    return not st.query_params and _path() in _paths(PASSED) - _paths(DEFAULTS)
+
+
+def _paths(key: str) -> set[str]:
+    paths: set[str] = st.session_state.setdefault(key, set())
+    return paths
+
+
+def _path() -> str:
+    return urlsplit(str(st.context.url)).path
+
+
+def _is_in_address(text: str) -> bool:
+    """A very long text (a query, say) would make an address that no server takes; it stays in the session only."""
+    return len(text) <= MAX_IN_ADDRESS
 
 
 def warn(sentence: str) -> None:
@@ -239,9 +274,11 @@ def write_link() -> None:
     """Write every field that differs from its default to the address bar."""
     values = {name: get(name) for name in FIELDS}
     texts = {name: str(value) for name, value in values.items() if value != FIELDS[name].default}
-    # A very long text (a query, say) would make an address that no server takes; it stays in the session only.
-    params = {name: text for name, text in texts.items() if len(text) <= MAX_IN_ADDRESS}
-    if st.query_params.to_dict() != params:
+    params = {name: text for name, text in texts.items() if _is_in_address(text)}
+    given = st.query_params.to_dict()
+    if not given:
+        _paths(PASSED if params else DEFAULTS).add(_path())
+    if given != params:
         st.query_params.from_dict(params)
 
 

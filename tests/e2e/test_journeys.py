@@ -57,6 +57,36 @@ def test_the_story_from_the_first_screen_to_zero_rows(page):
     page.get_by_text("No row of the log speaks for or against it.").wait_for()
 
 
+def test_back_and_forward_undo_and_redo_choices_across_pages(page):
+    page.goto("/")
+    settle(page)
+    page.get_by_test_id("stCheckbox").get_by_text("Take mul out of the log").click()
+    page.get_by_text("Naive FQI wins.").wait_for()
+    page.wait_for_url(re.compile("edits=drop"))
+    settle(page)
+    page.get_by_role("link", name="Coverage").click()
+    page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
+    settle(page)
+    page.go_back()  # to the address that the browser passed on the way
+    page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
+    settle(page)
+    page.go_back()
+    page.get_by_text("Naive FQI wins.").wait_for()
+    settle(page)
+    page.go_back()
+    page.get_by_text("Both end up equal").wait_for()
+    assert "edits" not in page.url
+    settle(page)
+    page.go_forward()
+    page.get_by_text("Naive FQI wins.").wait_for()
+    settle(page)
+    page.go_forward()
+    page.get_by_role("heading", name="Coverage", level=1).wait_for()
+    page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
+    page.go_forward()
+    page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
+
+
 def test_an_engineers_file_from_upload_to_the_conversation_behind_a_cell(page):
     path = shared_trace(AIRLINE)
     page.goto("/data")
