@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -154,6 +154,66 @@ class RuleRewards:
 
 
 Recipe = JoinRewards | RuleRewards
+
+
+def recipe_from_json(value: Any, files: Mapping[str, RewardFile]) -> Recipe:
+    """The recipe that said this of itself with ``to_json``.
+
+    Args:
+        value: what it said.
+        files: the files with rewards that are at hand, by fingerprint.
+
+    Raises:
+        InvalidConfig: it says no recipe.
+        NotPossible: the file that it needs isn't there.
+    """
+    try:
+        return _rule_from_json(*value[1:]) if value[0] == "rule" else _join_from_json(files, *value)
+    except (TypeError, ValueError, LookupError) as error:
+        raise InvalidConfig("The recipe for rewards can't be read.") from error
+
+
+def _rule_from_json(rule: str, text: str, on: str, ignore_case: bool, values: Any, costs: Any) -> RuleRewards:
+    if_true, if_false, if_unknown = values
+    return RuleRewards(
+        rule=rule,
+        text=str(text),
+        on=str(on),
+        ignore_case=bool(ignore_case),
+        if_true=if_true,
+        if_false=if_false,
+        if_unknown=if_unknown,
+        costs=_costs_from_json(costs),
+    )
+
+
+def _join_from_json(
+    files: Mapping[str, RewardFile],
+    kind: str,
+    fingerprint: str,
+    name: str,
+    on: Any,
+    reward: str,
+    keep_logged: bool,
+    costs: Any,
+) -> JoinRewards:
+    if kind != "join":
+        raise ValueError(kind)
+    if fingerprint not in files:
+        raise NotPossible(f"The rewards come from {name}, which isn't loaded here. Choose it on the page Rewards.")
+    pairs = tuple((str(field), str(way)) for field, way in on)
+    return JoinRewards(
+        file=files[fingerprint],
+        on=pairs,
+        reward=str(reward),
+        keep_logged=bool(keep_logged),
+        costs=_costs_from_json(costs),
+    )
+
+
+def _costs_from_json(values: Any) -> StepCosts:
+    per_step, per_error, per_second, per_dollar = map(float, values)
+    return StepCosts(per_step=per_step, per_error=per_error, per_second=per_second, per_dollar=per_dollar)
 
 
 def _costs_json(costs: StepCosts) -> list[float]:

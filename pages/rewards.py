@@ -1,15 +1,17 @@
 """Rewards for an imported log: joined from a second file, or given by a rule. The log itself stays as it is."""
 
+from typing import Any
+
 import pandas as pd
 import streamlit as st
 
 import offrl_core as orl
 from offrl_core.log import Log
-from offrl_core.rewards import Finding, Recipe, RewardPreview, preview, with_rewards
+from offrl_core.log_changes import JOINT
+from offrl_core.rewards import Finding, Recipe, RewardPreview, preview
 from pages._ui import layout, navigation, reward_forms, state, work
 
 MAX_SHOWN = 1000
-BEFORE = "w:before_rewards"  # fingerprint of a log made here -> that of the log it was made of
 WAYS = {"join": "From a second file", "rule": "By a rule"}
 
 
@@ -19,27 +21,20 @@ def previewed(fingerprint: str, recipe_key: str, _log: Log, _recipe: Recipe) -> 
     return preview(_log, _recipe)
 
 
-def log_before(log: Log) -> Log:
-    """The log that this one was made of here, or itself: recipes always start from what the file said."""
-    return state.uploads().get(st.session_state.get(BEFORE, {}).get(log.fingerprint), log)
+def changes_before() -> list[Any]:
+    """What was done to the log before it got its rewards: recipes always start from what the file said."""
+    changes = work.changes()
+    return changes if not changes or changes[-1] == JOINT else changes[:-1]
 
 
-def apply_recipe(log: Log, recipe: Recipe, found: RewardPreview) -> None:
-    """Add the log with the new rewards to the session, and choose it."""
-    with st.spinner("Writing the rewards…"):
-        made = with_rewards(log, recipe, found)
-    work.show_variant(made)
-    st.session_state.setdefault(BEFORE, {})[made.fingerprint] = log.fingerprint
+def undo(before: list[Any]) -> None:
+    """Forget the log that got its rewards here, and choose the one before."""
+    state.uploads().pop(state.get("data").removeprefix(work.UPLOAD_PREFIX), None)
+    work.show_changed(before)
 
 
-def undo(log: Log, before: Log) -> None:
-    """Forget the log that was made here, and choose the one before."""
-    state.uploads().pop(log.fingerprint, None)
-    state.put("data", work.UPLOAD_PREFIX + before.fingerprint)
-
-
-def render_state(log: Log, before: Log) -> None:
-    """Where the rewards of the log come from now."""
+def render_state(log: Log, before: list[Any]) -> None:
+    """Where the rewards of the log come from now; ``before``: the changes without those rewards."""
     judges = log.rows(
         "SELECT reward_source, count(DISTINCT episode_id) FROM steps WHERE reward IS NOT NULL GROUP BY 1 ORDER BY 2 DESC LIMIT 5"
     )
@@ -51,15 +46,11 @@ def render_state(log: Log, before: Log) -> None:
             + (f" Judged by: {told}." if told else ""),
             width="content",
         )
-        if before is not log:
+        if before != work.changes():
             st.button(
-                "Undo",
-                icon=":material/undo:",
-                on_click=undo,
-                args=(log, before),
-                help=f"Back to {layout.plain(before.name)}, with the rewards of its file.",
+                "Undo", icon=":material/undo:", on_click=undo, args=(before,), help="Back to the rewards of the file."
             )
-    for note in log.report.notes[len(before.report.notes) :]:
+    for note in log.report.notes[len(work.log_after(before).report.notes) :]:
         st.caption(f":material/info: {layout.plain(note, 600)}")
 
 
@@ -119,8 +110,9 @@ def render_findings(found: RewardPreview) -> None:
         )
 
 
-def render_recipe(log: Log) -> None:
-    """The chosen form, what it would do, and the button that does it."""
+def render_recipe(before: list[Any]) -> None:
+    """The chosen form, what it would do after the changes before, and the button that does it."""
+    log = work.log_after(before)
     st.segmented_control(
         "Where do the rewards come from?", list(WAYS), format_func=WAYS.get, required=True, **state.bound("reward_way")
     )
@@ -138,8 +130,8 @@ def render_recipe(log: Log) -> None:
         "Apply",
         type="primary",
         icon=":material/check:",
-        on_click=apply_recipe,
-        args=(log, recipe, found),
+        on_click=work.show_changed,
+        args=([*before, recipe.to_json()],),
         help="Makes a new log of this session and shows it. The old one stays in the list; the rewards that it had stay in "
         "reward_components under logged.",
     )
@@ -159,6 +151,6 @@ else:
         "Most traces come without rewards. Take them from a file that judges the episodes, or say in a rule what success is. "
         "An episode's reward lands on its last step; what nobody judged stays unknown and never becomes 0."
     )
-    before = log_before(log)
+    before = changes_before()
     render_state(log, before)
     render_recipe(before)

@@ -7,8 +7,9 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.importers.report import ImportReport
-from offrl_core.joint_actions import join_parallel_calls, n_parallel
+from offrl_core.joint_actions import n_parallel
 from offrl_core.log import Log
+from offrl_core.log_changes import JOINT
 
 from . import layout, work
 
@@ -37,7 +38,7 @@ def render_report(now: work.Current) -> None:
         st.button(
             f"Join the parallel calls of {n:,} repl{'y' if n == 1 else 'ies'}",
             icon=":material/call_merge:",
-            on_click=lambda: work.show_variant(join_parallel_calls(now.log)),
+            on_click=lambda: work.show_changed([*work.changes(), JOINT]),
             help="The model decided once and called several tools. As separate rows the second call has no result of the first "
             "in its state; joined they are one action such as “search + weather”. Makes a new log; this one stays.",
         )

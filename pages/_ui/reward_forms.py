@@ -51,6 +51,12 @@ def join_form(log: Log) -> JoinRewards | None:
     return _fields_form(file, log)
 
 
+def loaded_files() -> dict[str, RewardFile]:
+    """The file with rewards that is loaded in this session, by fingerprint."""
+    file = st.session_state.get(FILE)
+    return {} if file is None else {file.fingerprint: file}
+
+
 def _forget() -> None:
     """Another file, or none: what was read before goes. On other pages the file stays, although the widget doesn't."""
     for key in (FILE, FILE_ID, FILE_PROBLEM):

@@ -261,6 +261,11 @@ def set_aside(data: str) -> None:
         put(name, FIELDS[name].default)
 
 
+def awaited() -> str:
+    """The log that a link waits for; "" for none."""
+    return st.session_state.get(AWAITED, ("", {}))[0]
+
+
 def take_up(data: str) -> None:
     """The log that a link waited for is there: its choices count again."""
     awaited, choices = st.session_state.get(AWAITED, ("", {}))

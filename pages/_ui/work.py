@@ -25,10 +25,11 @@ from offrl_core.framing import default_framing_name
 from offrl_core.framing_choices import FramingChoices
 from offrl_core.interfaces import TrainedModel
 from offrl_core.log import Log
+from offrl_core.log_changes import changed, changes_from_link, changes_to_link
 from offrl_core.readiness import Readiness
 from offrl_core.worlds import WORLDS
 
-from . import state
+from . import reward_forms, state
 
 BUNDLED_TITLES = {
     "calculator": "Calculator agent, with mul",
@@ -132,7 +133,7 @@ def chosen_log() -> Log:
     if name == GENERATED:
         dials = [state.get(f"gen_{dial}") for dial in ("right", "random", "skip", "action", "episodes", "seed")]
         return collected_log(*dials)
-    upload = state.uploads().get(name.removeprefix(UPLOAD_PREFIX))
+    upload = _loaded(name.removeprefix(UPLOAD_PREFIX))
     if upload is not None:
         state.take_up(name)
         return upload
@@ -163,17 +164,56 @@ def deployment(world: str | None) -> str:
 
 def show_log(log: Log) -> None:
     """Make a log one of this session's and look at it; edits and places of the log before don't belong to it."""
-    if log.fingerprint in state.uploads() and state.get("data") == UPLOAD_PREFIX + log.fingerprint:
+    name = UPLOAD_PREFIX + log.fingerprint
+    if log.fingerprint in state.uploads() and state.get("data") == name:
         return  # the same files once more
-    show_variant(log)
+    state.uploads()[log.fingerprint] = log
+    state.put("data", state.awaited() if state.awaited().startswith(name) else name)
     state.put("edits", "")
     state.forget_place()
 
 
-def show_variant(log: Log) -> None:
-    """Make another form of the log on screen one of this session's and look at it; framing, edits and places stay."""
-    state.uploads()[log.fingerprint] = log
-    state.put("data", UPLOAD_PREFIX + log.fingerprint)
+# -- logs that were changed after they were read: in the field ``data``, the changes stand behind the fingerprint --
+
+
+def changes() -> list[Any]:
+    """What was done to the log on screen after it was read; see :mod:`offrl_core.log_changes`."""
+    _, _, text = str(state.get("data")).removeprefix(UPLOAD_PREFIX).partition(":")
+    return changes_from_link(text) if text else []
+
+
+def show_changed(changes: list[Any]) -> None:
+    """Look at the log on screen after other changes; framing, edits and places stay."""
+    state.put("data", UPLOAD_PREFIX + _key_after(changes))
+
+
+def log_after(changes: list[Any]) -> Log:
+    """The log on screen after other changes."""
+    return _loaded(_key_after(changes)) or chosen_log()
+
+
+def _key_after(changes: list[Any]) -> str:
+    fingerprint = str(state.get("data")).removeprefix(UPLOAD_PREFIX).partition(":")[0]
+    return f"{fingerprint}:{changes_to_link(changes)}" if changes else fingerprint
+
+
+def _loaded(key: str) -> Log | None:
+    """A log of this session, changed as its key says; changes that can't be done are dropped from the link with a warning."""
+    logs = state.uploads()
+    fingerprint, _, text = key.partition(":")
+    if key in logs or fingerprint not in logs:
+        return logs.get(key)
+    log: Log = logs[fingerprint]
+    try:
+        with _patience(log.n_steps, "Changing the log as the link says…"):
+            for change in changes_from_link(text):
+                log = changed(log, change, reward_forms.loaded_files())
+    except OffRLError as error:
+        state.warn(f"The link changes the log after it was read, and that can't be done here. {error}")
+        state.put("data", UPLOAD_PREFIX + fingerprint)
+        return logs[fingerprint]
+    logs[key] = log
+    return log
 
 
 def log_titles() -> dict[str, str]:

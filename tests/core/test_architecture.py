@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("rewards",),
     ("recollection", "kept_rows"),
     ("dataset",),
-    ("exports",),
+    ("exports", "log_changes"),
     ("dataset_files", "interfaces"),
     ("history",),
     ("algorithms",),

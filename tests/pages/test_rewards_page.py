@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from pages._ui import state, work
-from tests.pages.conftest import open_page, shown, texts
+from tests.pages.conftest import APP, open_page, shown, texts
 from tests.traces import AIRLINE, shared_trace
 
 
@@ -91,6 +92,39 @@ def test_rewards_are_joined_by_guess_applied_and_undone(app):
     press(app, "Undo")
     assert current_rewards(app) == [None] * 6
     assert len(app.session_state[state.UPLOADS]) == 1
+
+
+def test_a_link_gives_the_same_rewards_once_its_file_is_loaded(app):
+    load(app)
+    press(by_rule(app, "last_call"), "Apply")
+    link, rewards = app.session_state["data"], current_rewards(app)
+    assert any(reward is not None for reward in rewards)
+    app = open_page(AppTest.from_file(APP, default_timeout=120), "overview", data=link)
+    assert "isn't loaded in this session" in texts(app)
+    load(app)
+    assert app.session_state["data"] == link
+    assert current_rewards(app) == rewards
+    press(app, "Undo")
+    assert current_rewards(app) == [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ('[["rule"]]', "can't be read"),
+        ("[", "can't be read"),
+        ('["joint",["rule","no","","",true,[1,0,null],[0,0,0,0]]]', "no rule called 'no'"),
+        ('[["join","0123456789abcdef","results.csv",[["run","episode_id"]],"passed",false,[0,0,0,0]]]', "results.csv"),
+    ],
+)
+def test_what_a_link_asks_for_and_cannot_be_done_is_said_and_left_out(app, changes, sentence):
+    load(app)
+    name = app.session_state["data"]
+    app.session_state["data"] = f"{name}:{changes}"
+    app.run()
+    assert not app.exception
+    assert sentence in texts(app)
+    assert app.session_state["data"] == name
 
 
 def test_the_guess_can_be_changed(app):
