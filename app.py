@@ -15,4 +15,4 @@ with server.turn():
         page.run()
         bar.render_link(place_of_link)
     state.write_link()
-    server.prepare_server()
+    server.send_at_once()

@@ -326,7 +326,8 @@ def read_traces(
     imported = read_sources(files, format=format, mapping=mapping, progress=progress)
     first, *others = [name for name, _ in files]
     digest = hashlib.sha256()
-    for _, data in files:
+    for name, data in files:  # steps say which file they come from, and some formats name episodes after it
+        digest.update(short_hash(name).encode())
         digest.update(data.digest() if isinstance(data, FileText) else hashlib.sha256(data).digest())
     how = (format or "") + (mapping.to_json() if mapping else "")
     return Log(

@@ -26,6 +26,7 @@ import pandas as pd
 
 from . import query_child
 from .errors import QueryRefused, QueryStopped
+from .temporary import no_room
 
 MAX_SQL_CHARACTERS = 100_000
 MAX_CHILDREN = 4  # at once, whoever asks: each may use limits.memory_mb
@@ -94,7 +95,8 @@ def write_query_database(connection: duckdb.DuckDBPyConnection, tables: Mapping[
         path: named by the content, because DuckDB keeps serving an old file when a path gets new content.
 
     Raises:
-        duckdb.Error: a table doesn't exist, or the disk is full; nothing is left behind.
+        NotPossible: the disk is full, or can't be written; nothing is left behind.
+        duckdb.Error: a table doesn't exist.
     """
     name = f"writing_{uuid.uuid4().hex}"
     unfinished = path.with_name(f"{name}.duckdb")
@@ -102,8 +104,8 @@ def write_query_database(connection: duckdb.DuckDBPyConnection, tables: Mapping[
     with _writing:  # the second of two threads finds the file that the first one wrote
         if path.exists():
             return path
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             connection.execute(f"ATTACH {file} AS {name}")
             try:
                 for table, source in tables.items():
@@ -112,6 +114,8 @@ def write_query_database(connection: duckdb.DuckDBPyConnection, tables: Mapping[
             finally:
                 connection.execute(f"DETACH {name}")
             os.replace(unfinished, path)
+        except (OSError, duckdb.IOException) as error:
+            raise no_room(error) from error
         finally:
             unfinished.unlink(missing_ok=True)
     return path

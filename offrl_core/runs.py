@@ -50,7 +50,7 @@ MAX_AGE_DAYS = 90.0
 UNFINISHED_SECONDS = 3600.0  # a file that was begun so long ago will not be finished
 
 _RUN_ID = re.compile(r"[\w-]{1,100}-[0-9a-f]{16}", re.ASCII)
-_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile)
+_DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,11 @@ class StoredRun:
 def runs_directory(directory: str | Path | None = None) -> Path:
     """Where runs are stored: as given, else the variable ``OFFRL_RUNS``, else a folder among the caches of the platform."""
     chosen = directory or os.environ.get(DIRECTORY_VARIABLE)
-    return Path(chosen).expanduser() if chosen else cache_directory() / "runs"
+    if not chosen:
+        return cache_directory() / "runs"
+    with contextlib.suppress(RuntimeError):  # ~ of somebody who isn't there is a name like any other
+        return Path(chosen).expanduser()
+    return Path(chosen)
 
 
 def cache_directory() -> Path:
@@ -328,6 +332,11 @@ def _reason(error: Exception) -> str:
 
 
 # -- what is there -----------------------------------------------------------------------------------------------
+
+
+def stored_ids(directory: str | Path | None = None) -> frozenset[str]:
+    """Ids of all stored runs, by the names of their files alone: some of them may be damaged."""
+    return frozenset(path.stem for path in runs_directory(directory).glob("*.json"))
 
 
 def list_runs(directory: str | Path | None = None) -> tuple[StoredRun, ...]:

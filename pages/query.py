@@ -13,13 +13,14 @@ from offrl_core.framing import FRAMED_COLUMNS
 from offrl_core.predicates import condition_of
 from offrl_core.query import EXAMPLE_QUERIES, QueryResult, run_query
 from offrl_core.schema import COLUMNS, short_hash
+from offrl_core.temporary import temporary_directory
 from pages._ui import layout, navigation, state, work
 
 
 @st.cache_resource(show_spinner=False)
 def query_directory() -> tempfile.TemporaryDirectory:
     """Where the read-only copies of the logs lie, until the server stops."""
-    return tempfile.TemporaryDirectory(prefix="offrl-query-")
+    return temporary_directory("query")
 
 
 @st.cache_resource(show_spinner="Copying the log for queries…", max_entries=16, ttl="2h")

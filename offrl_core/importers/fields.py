@@ -184,7 +184,7 @@ class Arguments(NamedTuple):
             "arguments": self.text,
             "arguments_raw": self.raw,
             "arguments_status": self.status,
-            "arguments_hash": None if self.text is None else short_hash(self.text),
+            "arguments_hash": None if self.text is None else short_hash(storable_text(self.text)),
         }
 
 

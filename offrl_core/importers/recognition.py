@@ -67,6 +67,7 @@ class Source:
         self._data: bytes | FileText = data
         self._head: list[Record] | None = None
         self._rest: Iterator[Record] = iter(())
+        self._is_all = False  # the records looked at are all there are, broken ones behind them included
         self._numbers, self._offsets = array("q"), array("q")
 
     def look(self, report: ImportReport, *, keep: bool) -> list[Any]:
@@ -85,13 +86,16 @@ class Source:
         scratch = report if keep else ImportReport()
         records = self._guarded(read_records(self.name, data, scratch, self.tick), scratch)
         n_characters = 0
+        is_all = False
         for record in records:
             head.append(record)
             n_characters += len(record.raw)
             if len(head) == SNIFFED_RECORDS or n_characters > _SNIFFED_CHARACTERS:
                 break
+        else:
+            is_all = True
         if keep:
-            self._head, self._rest = head, records
+            self._head, self._rest, self._is_all = head, records, is_all
         return [record.value for record in head]
 
     def records(self, report: ImportReport) -> Iterator[Record]:
@@ -119,7 +123,9 @@ class Source:
         head = self._head or []
         self._head, self._rest, self._data = None, iter(()), b""
         start, number = 0, 1
-        if head and head[-1].offset is not None:
+        if self._is_all:
+            start = text.size
+        elif head and head[-1].offset is not None:
             start, number = text.next_line(head[-1].offset), head[-1].number + 1
         for record in head:
             self.note(record)

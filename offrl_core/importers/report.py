@@ -13,7 +13,16 @@ from offrl_core.schema import canonical_json, storable_text
 KEPT_PER_KIND = 1000
 _EXCERPT_LENGTH = 200
 # What reading one record may raise on content that nobody thought of: it costs that record, never the upload.
-UNREADABLE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, struct.error)
+UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -304,6 +304,14 @@ def _chain_branches(node: dict[str, Any], path: _Path, where: tuple[str, Place])
         yield path.end()
 
 
+def _literal(text: str) -> Any:
+    """A literal of Python as a value; text that the cut, or a raw line break, left broken stays as it is."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+
+
 def _evaluated_step(text: str, path: _Path, query_id: str, place: Place) -> _Step:
     """The step of a call and its answer in one text."""
     whole = mapping(parse_json(read_arguments(text).text or "")[0])
@@ -311,7 +319,7 @@ def _evaluated_step(text: str, path: _Path, query_id: str, place: Place) -> _Ste
     cut = _CUT_CALL.match(text) if not whole else None
     if cut:
         name, response = cut[1], cut[3]
-        arguments = ast.literal_eval(cut[2]) if cut[2] else None
+        arguments = _literal(cut[2]) if cut[2] else None
         text_ = "a call was cut by the writer of the file; what is left of it is read"
         place.mend(query_id, "call cut", text_, text)
     elif not whole:

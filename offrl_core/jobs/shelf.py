@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 import tempfile
 import threading
 import time
@@ -13,10 +10,9 @@ from pathlib import Path
 
 from ..dataset import Dataset
 from ..dataset_files import files_of, save_dataset
+from ..temporary import no_room, temporary_directory
 
-LEFT_BEHIND_SECONDS = 86_400.0
 FRESH_SECONDS = 60.0  # a dataset written or asked for so lately may belong to a job that is just being submitted
-_PREFIX = "offrl-jobs-"
 
 
 class Shelf:
@@ -32,17 +28,31 @@ class Shelf:
         self._shared = Path(shared) if shared else None
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        self._own: tempfile.TemporaryDirectory[str] | None = None
         self.directory: Path | None = None
 
     def put(self, dataset: Dataset) -> Path:
-        """The path of a dataset; it is written where it isn't there yet."""
+        """The path of a dataset; it is written where it isn't there yet.
+
+        Raises:
+            NotPossible: the directory can't be written.
+        """
+        try:
+            return save_dataset(dataset, self._made())
+        except OSError as error:
+            raise no_room(error) from error
+
+    def _made(self) -> Path:
+        """The directory, made anew where somebody has cleaned up."""
         with self._lock:
             if self.directory is None:
-                remove_left_behind(Path(tempfile.gettempdir()))
-                self.directory = self._shared or Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
-                self.directory.mkdir(parents=True, exist_ok=True)
-            directory = self.directory
-        return save_dataset(dataset, directory)
+                self.directory = self._shared or self._new()
+            self.directory.mkdir(parents=True, exist_ok=True)
+            return self.directory
+
+    def _new(self) -> Path:
+        self._own = temporary_directory("jobs")
+        return Path(self._own.name)
 
     def tidy(self, needed: Iterable[Path]) -> None:
         """Remove the files of datasets that aren't needed, once all together take much room."""
@@ -59,19 +69,6 @@ class Shelf:
     def clear(self) -> None:
         """Remove the temporary directory."""
         with self._lock:
-            directory, self.directory = self.directory, None
-        if directory is not None and self._shared is None:
-            shutil.rmtree(directory, ignore_errors=True)
-
-
-def remove_left_behind(folder: Path) -> None:
-    """Remove the datasets of programs that were killed: a day old, and no such process any more."""
-    if os.name != "posix":  # elsewhere there is no harmless signal to ask with
-        return
-    for path in folder.glob(f"{_PREFIX}*-*"):
-        with contextlib.suppress(OSError, ValueError):
-            if path.stat().st_mtime < time.time() - LEFT_BEHIND_SECONDS:
-                try:
-                    os.kill(int(path.name.removeprefix(_PREFIX).split("-")[0]), 0)
-                except ProcessLookupError:
-                    shutil.rmtree(path, ignore_errors=True)
+            own, self._own, self.directory = self._own, None, None
+        if own is not None:
+            own.cleanup()

@@ -139,12 +139,14 @@ def owner() -> str:
 
 def _found(seed: int, run: str) -> SeedRun:
     job = orl.find_job(run, owner())
-    if job is not None:
-        return SeedRun(seed, run, job, job.result() if job.state == "succeeded" else None)
-    try:
-        return SeedRun(seed, run, None, _stored(run, str(runs_directory())))
+    if job is not None and job.state == "succeeded":
+        return SeedRun(seed, run, job, job.result())
+    if job is not None and job.state in UNFINISHED:
+        return SeedRun(seed, run, job, None)
+    try:  # a job that was stopped or failed here may have been done elsewhere
+        return SeedRun(seed, run, job, _stored(run, str(runs_directory())))
     except RunMissing:
-        return SeedRun(seed, run, None, None)
+        return SeedRun(seed, run, job, None)
 
 
 @st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")

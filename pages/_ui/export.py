@@ -14,6 +14,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.exports import exported, kept_log, redacted_log
 from offrl_core.log import Log
 from offrl_core.redaction import KINDS
+from offrl_core.temporary import temporary_directory
 
 from . import work
 
@@ -23,16 +24,16 @@ _FORMATS = {"jsonl": ("JSON lines", "application/jsonl"), "parquet": ("Parquet",
 @st.cache_resource(show_spinner=False)
 def export_directory() -> tempfile.TemporaryDirectory:
     """Where exported files lie, until the server stops."""
-    return tempfile.TemporaryDirectory(prefix="offrl-export-")
+    return temporary_directory("export")
 
 
-@st.cache_resource(show_spinner="Looking for secrets and personal data…", max_entries=4, ttl="1h")
+@st.cache_resource(show_spinner="Looking for secrets and personal data…", max_entries=2, ttl="1h", scope="session")
 def redacted_once(fingerprint: str, _log: Log) -> tuple[Log, Counter[str]]:
     """:func:`offrl_core.exports.redacted_log`, once per log."""
     return redacted_log(_log)
 
 
-@st.cache_resource(show_spinner=False, max_entries=4, ttl="1h")
+@st.cache_resource(show_spinner=False, max_entries=2, ttl="1h", scope="session")
 def kept_once(key: tuple[str, str, str], _dataset: Dataset) -> Log:
     """:func:`offrl_core.exports.kept_log`, once per dataset."""
     return kept_log(_dataset)

@@ -232,12 +232,12 @@ def tracks_of(training: Training, runs: Sequence[SeedRun]) -> list[Track]:
     return tracks
 
 
-@st.cache_resource(show_spinner=False, max_entries=32, ttl="2h")
+@st.cache_resource(show_spinner=False, max_entries=32, ttl="2h", scope="session")
 def _judge(key: tuple[str, str, str], deployment: str, min_count: int, _dataset: Dataset) -> FrameJudge:
     return FrameJudge(_dataset, deployment, min_count)
 
 
-@st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
+@st.cache_resource(show_spinner=False, max_entries=128, ttl="2h", scope="session")
 def _track(run_id: str, done: bool, stride: int, key: tuple, _judge: FrameJudge) -> Track:
     return Track(_judge, stride)
 

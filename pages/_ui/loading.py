@@ -13,6 +13,7 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.importers import first_values
 from offrl_core.importers.step_mapping import StepMapping, fingerprint
+from offrl_core.temporary import no_room, temporary_directory
 
 from . import layout, mappings, state, work
 
@@ -59,16 +60,23 @@ def render_upload() -> None:
     ids = tuple(file.file_id for file in files)
     upload = current_upload()
     if files and (upload is None or upload.ids != ids):
-        upload = st.session_state[UPLOAD] = _spilled(files, ids)
+        try:
+            upload = st.session_state[UPLOAD] = _spilled(files, ids)
+        except orl.OffRLError as error:
+            layout.error(error)
+            return
     if upload is not None:
         read_if_asked(upload)
         _render_result(upload)
 
 
 def _spilled(files: Sequence[Any], ids: tuple[str, ...]) -> Upload:
-    folder = tempfile.TemporaryDirectory(prefix="offrl-upload-")
-    for i, file in enumerate(files):
-        (Path(folder.name) / str(i)).write_bytes(file.getbuffer())
+    folder = temporary_directory("upload")
+    try:
+        for i, file in enumerate(files):
+            (Path(folder.name) / str(i)).write_bytes(file.getbuffer())
+    except OSError as error:
+        raise no_room(error) from error
     return Upload(ids, tuple(file.name for file in files), folder)
 
 

@@ -17,7 +17,7 @@ from offrl_core.evaluation.curves import FRAME_MEASURES, FrameJudge, Track, band
 from offrl_core.figures.curves import Axis, make_comparison, side_by_side, text_at
 from offrl_core.history import Event
 from offrl_core.params import config_values, params_of
-from offrl_core.runs import find_run, load_run
+from offrl_core.runs import find_run, load_run, stored_ids
 from offrl_core.training import id_of_content, run_content
 
 from . import layout, state, work
@@ -161,21 +161,27 @@ def _pinned_training(pin: Pin, now: work.Current) -> _Pinned | None:
     if about is None or about.problem or about.content["algorithm"] not in orl.ALGORITHMS:
         return None
     number = pinned().index(pin) + 1
-    key = (pin.token, number, work.deployment(now.world), state.get("min_count"), now.log.fingerprint)
-    found = _read(key, pin, number, dict(about.content), now)
+    content = dict(about.content)
+    stored = stored_ids()
+    run_ids = tuple(run for run in _run_ids(pin, content) if run in stored)
+    key = (run_ids, number, work.deployment(now.world), state.get("min_count"), now.log.fingerprint, now.framing_name)
+    found = _read(key, run_ids, number, content, now)
     return found if found.tracks else None
 
 
+def _run_ids(pin: Pin, content: dict[str, Any]) -> list[str]:
+    return [id_of_content({**content, "seed": seed}) for seed in range(pin.first, pin.first + pin.n_seeds)]
+
+
 @st.cache_resource(show_spinner=False, max_entries=64, ttl="2h")
-def _read(key: tuple, _pin: Pin, _number: int, _content: dict[str, Any], _now: work.Current) -> _Pinned:
+def _read(key: tuple, _run_ids: Sequence[str], _number: int, _content: dict[str, Any], _now: work.Current) -> _Pinned:
     dataset = _dataset_of(_content, _now)
     judge = FrameJudge(dataset, work.deployment(_now.world), state.get("min_count")) if dataset else None
     tracks, total = [], 1
-    for seed in range(_pin.first, _pin.first + _pin.n_seeds):
-        run_id = id_of_content({**_content, "seed": seed})
+    for run_id in _run_ids:
         try:
             model, track = load_run(run_id), Track(judge)
-        except RunMissing:  # that seed was never trained, or is gone or damaged
+        except RunMissing:  # it is damaged, or has just gone
             continue
         track.follow(Event(i, progress) for i, progress in enumerate(model.history, start=1))
         tracks.append(track)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import socket
 import stat
@@ -61,28 +60,17 @@ def turn() -> contextlib.AbstractContextManager[None]:
 
 
 @st.cache_resource(show_spinner=False)
-def prepare_server() -> bool:
-    """Once, at the end of the first run, when the modules of a page are loaded."""
-    freeze_imports()
-    send_at_once()
-    return True
-
-
-def freeze_imports() -> None:
-    """Take what is imported out of the collection of cycles, which would go through all of it again and again."""
-    gc.collect()
-    gc.freeze()
-
-
-def send_at_once() -> None:
-    """Switch off Nagle's algorithm (RFC 896) for the connections that are there and all that come.
+def send_at_once() -> bool:
+    """Once: switch off Nagle's algorithm (RFC 896) for the connections that are there and all that come.
 
     A run sends a small message and then the page. With that algorithm the page waits until the browser has acknowledged the
     message, 40 ms or more; asyncio would switch it off, but doesn't recognise the socket on which Streamlit listens.
     """
     for connection in _sockets():
         if connection.type == socket.SOCK_STREAM and connection.family in _INTERNET:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
+            with contextlib.suppress(OSError):  # closed meanwhile
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
+    return True
 
 
 def _sockets() -> Iterator[socket.socket]:

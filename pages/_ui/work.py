@@ -235,7 +235,8 @@ def current_edits() -> tuple[CoverageEdit, ...]:
 def framed(log: Log, framing_name: str, edits: tuple[CoverageEdit, ...]) -> Dataset:
     """:func:`offrl_core.frame`, once per log, framing and edits."""
     with _patience(log.n_steps, f"Framing {log.n_steps:,} steps…"):
-        return _framed(log.fingerprint, framing_name, edits, log)
+        framed = _framed if log.source else _framed_upload
+        return framed(log.fingerprint, framing_name, edits, log)
 
 
 LARGE = (
@@ -248,9 +249,13 @@ def _patience(size: int, sentence: str) -> AbstractContextManager[None]:
     return st.spinner(sentence) if size > LARGE else nullcontext()
 
 
-@st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")
-def _framed(fingerprint: str, framing_name: str, edits: tuple[CoverageEdit, ...], _log: Log) -> Dataset:
+def _frame(fingerprint: str, framing_name: str, edits: tuple[CoverageEdit, ...], _log: Log) -> Dataset:
     return orl.frame(_log, FramingChoices.from_link(framing_name).framing(), edits)
+
+
+# What a visitor brought goes with the session: a dataset holds its whole log.
+_framed = st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")(_frame)
+_framed_upload = st.cache_resource(show_spinner=False, max_entries=32, ttl="2h", scope="session")(_frame)
 
 
 def dataset_key(dataset: Dataset) -> tuple[str, str, str]:

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+import offrl_core as orl
 from offrl_core.errors import TraceFormatError, UnknownName
 from offrl_core.importers import IMPORTERS, Imported, read_source
 from offrl_core.importers.collector import collector_at_rest
@@ -804,6 +805,7 @@ def test_a_parquet_file_needs_only_some_columns() -> None:
 
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(["5", "null", '"s"', "{", "Ж🚗", "\x00"])
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
@@ -895,3 +897,36 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for prefix in (b"", b"PAR1", b"\x1f\x8b\x08", b"\xff\xfe", b'{"episode_id":"e","t":0,"action":"x"}\n'):
         with contextlib.suppress(TraceFormatError):
             read_source("f", prefix + data)
+
+
+def test_logs_of_other_steps_have_other_fingerprints():
+    files = {name: orl.IMPORTERS["react_text"].example for name in ("a.txt", "b.txt")}
+    a, b = (orl.read_traces(contents=[file]) for file in files.items())
+    assert (a.fingerprint == b.fingerprint) == a.columns("episode_id").equals(b.columns("episode_id"))
+    assert a.fingerprint == orl.read_traces(contents=[("a.txt", files["a.txt"])]).fingerprint
+
+
+@pytest.mark.parametrize("n_cut", [1, 2])
+def test_cut_last_lines_of_a_large_file_are_counted_once(n_cut):
+    step = {"episode_id": "e", "action": "a", "tool_result": "x" * 4000}
+    lines = [json.dumps({**step, "t": t}) for t in range(100)]
+    lines[-n_cut:] = [line[:-20] for line in lines[-n_cut:]]
+    report = read_source("f", "\n".join(lines).encode()).report
+    assert (report.n_records, report.n_steps, report.counts()) == (100, 100 - n_cut, {"not JSON": n_cut})
+
+
+@pytest.mark.parametrize("arguments", ['"\\ud83d"', '{"a": "\\ud83d"}', '{"a": 1'])
+def test_arguments_have_one_hash_in_small_files_and_large_ones(arguments):
+    step = {"episode_id": "e", "action": "a", "arguments": arguments, "tool_result": "x" * 4000}
+    small, large = (
+        read_source("f", "\n".join(json.dumps({**step, "t": t}) for t in range(n)).encode()).steps for n in (1, 300)
+    )
+    assert large["arguments_hash"][299] == small["arguments_hash"][0]
+
+
+def test_a_cut_call_of_toolbench_with_a_line_break_is_kept():
+    call = "{'name': 'search', 'arguments': '{\n \"q\": 1}', 'response': 'cut"
+    chain = {"role": "user", "message": "do it", "next": [{"role": "tool", "message": call, "next": []}]}
+    answer = {"method": "CoT", "total_steps": 1, "final_answer": "x", "answer_details": [chain]}
+    record = {"q1": {"query": "do it", "available_tools": [], "answer": answer}}
+    assert read_source("f", json.dumps(record).encode()).report.n_steps == 1

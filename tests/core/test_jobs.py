@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +29,8 @@ from offrl_core.errors import InvalidConfig, JobCancelled, JobFailed, NotPossibl
 from offrl_core.interfaces import TrainedModel
 from offrl_core.jobs import Engine, Job, Limits, slots, worker
 from offrl_core.jobs.line import Line
-from offrl_core.jobs.shelf import remove_left_behind
 from offrl_core.jobs.worker import SliceStart, Work, run_slice
+from offrl_core.temporary import remove_left_behind
 
 from .helpers import episode, few_examples, make_log
 from .odd_learners import ODD_LEARNERS, children
@@ -592,6 +594,28 @@ def test_what_killed_programs_left_behind_is_removed_after_a_day(tmp_path: Path)
         remove_left_behind(tmp_path)
         assert names[os.getpid()].exists()
         assert names[ended.pid].exists() == (age == 0)
+
+
+def test_a_dataset_is_written_again_where_somebody_cleaned_up_and_a_full_disk_is_a_sentence(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    try:
+        walk(bench.engine, small).result()
+        shutil.rmtree(bench.engine._shelf.directory)
+        walk(bench.engine, small, seed=1).result()
+        assert bench.engine._shelf.put(small).exists()
+        monkeypatch.setattr("offrl_core.jobs.shelf.save_dataset", full_disk)
+        with pytest.raises(
+            NotPossible, match=r"No temporary file can be written to .*No space left.* Make room there\.$"
+        ):
+            walk(bench.engine, small, seed=2)
+    finally:
+        bench.engine.close()
+
+
+def full_disk(*_: object) -> Path:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_closed_engine_cancels_and_takes_nothing_more(small: Dataset, tmp_path: Path) -> None:

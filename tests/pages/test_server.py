@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import socket
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 from pages._ui import server
 from tests.bench.browser import ROOT
+from tests.pages.conftest import open_page
 
 
 def test_short_runs_come_one_after_the_other(monkeypatch):
@@ -81,6 +83,7 @@ def test_answers_leave_at_once_on_connections_old_and_new():
         n_open = len(os.listdir("/dev/fd"))
         with listening.accept()[0] as there:
             assert waits(there)  # what Streamlit's server does, and why this is needed
+            server.send_at_once.clear()
             server.send_at_once()
             assert len(os.listdir("/dev/fd")) == n_open + 1  # the connection, and nothing else
             new.connect(listening.getsockname())
@@ -89,6 +92,19 @@ def test_answers_leave_at_once_on_connections_old_and_new():
                 assert not waits(to_come)
                 old.sendall(b"still open")
                 assert there.recv(10) == b"still open"
+
+
+def test_a_connection_that_closes_meanwhile_costs_nothing(monkeypatch):
+    gone = socket.socket()
+    gone.close()
+    monkeypatch.setattr(server, "_sockets", lambda: iter([gone]))
+    server.send_at_once.clear()
+    assert server.send_at_once()
+
+
+def test_nothing_of_a_visitor_is_kept_from_the_collector(app):
+    open_page(app, "train")
+    assert gc.get_freeze_count() == 0
 
 
 def test_the_collector_of_cycles_is_not_run_after_each_rerun():
