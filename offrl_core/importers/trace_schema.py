@@ -338,7 +338,7 @@ def _arguments(cells: dict[str, Any], place: Place) -> Row:
     known = status is None or (isinstance(status, str) and status in STATUSES)
     if "arguments_status" in cells and known:
         text = None if value is None else _json_cell("arguments", value, place)
-        return {"arguments": text, "arguments_hash": None if text is None else short_hash(text)}
+        return {"arguments": text, "arguments_hash": None if text is None else short_hash(storable_text(text))}
     if not known:
         message = "this status isn't known; it was found anew from the arguments"
         place.mend("arguments_status", "unknown arguments_status", message, status)
