@@ -11,12 +11,24 @@ import plotly.graph_objects as go
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..worlds import Grid
-from .theme import COUNT_SCALE, MUTED, TRUTH, UNSUPPORTED, VALUE_SCALE, click_targets, house_layout, label
+from .theme import (
+    COUNT_SCALE,
+    KEPT_INK,
+    MUTED,
+    TRUTH,
+    UNSUPPORTED,
+    VALUE_SCALE,
+    Scale,
+    click_targets,
+    colour_at,
+    house_layout,
+    ink_on,
+    label,
+)
 
 CELL = 92  # pixels, where there is room
 TARGET = 26  # side of a click target, so that neighbours don't cover each other
 _HALF = 0.48  # half the side of a drawn cell
-_DARK = 0.45  # luminance below which text is white
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,7 +98,7 @@ def _figure(
     shown: GridLog,
     shares: FloatArray,
     values: FloatArray,
-    scale: list[list[Any]],
+    scale: Scale,
     form: Callable[[float], str],
     title: str,
 ) -> go.Figure:
@@ -98,22 +110,17 @@ def _figure(
     layout["yaxis"] |= {**bare, "range": [n_rows - 0.48, -0.52], "scaleanchor": "x"}
     triangles = _triangles(shown)
     layout["shapes"] = _grounds(grid)
-    texts, colours = [], []
-    for triangle in triangles:
-        value = np.nan if triangle.place is None else values[triangle.place]
-        known = bool(np.isfinite(value)) and triangle.place is not None
-        colour = _colour(scale, float(shares[triangle.place])) if known else None
-        if colour is not None:
-            layout["shapes"].append(_filled(triangle.corners, colour))
-        texts.append(form(float(value)) if known else "")
-        colours.append(_ink(colour))
+    known = [(t, t.place) for t in triangles if t.place is not None and np.isfinite(values[t.place])]
+    colours = [colour_at(scale, float(shares[place])) for _, place in known]
+    layout["shapes"] += [_filled(t.corners, colour) for (t, _), colour in zip(known, colours, strict=True)]
     numbers = {
         "type": "scatter",
-        "x": [triangle.column + 0.31 * triangle.right for triangle in triangles],
-        "y": [triangle.row + 0.34 * triangle.down for triangle in triangles],
+        "x": [t.column + 0.31 * t.right for t, _ in known],
+        "y": [t.row + 0.34 * t.down for t, _ in known],
         "mode": "text",
-        "text": texts,
-        "textfont": {"size": 10, "color": colours},
+        "text": [form(float(values[place])) for _, place in known],
+        "textfont": {"size": 10, "color": [ink_on(colour) for colour in colours]},
+        "selected": KEPT_INK,
         "hoverinfo": "skip",
         "name": "numbers",
     }
@@ -182,7 +189,7 @@ def _names(shown: GridLog) -> dict[str, Any]:
         "y": [row for _, row, _ in named],
         "mode": "text",
         "text": [label(name) for _, _, name in named],
-        "textfont": {"size": 12, "color": MUTED},
+        "textfont": {"size": 12},
         "hoverinfo": "skip",
         "name": "names",
     }
@@ -266,18 +273,3 @@ def _short(value: float) -> str:
     ('-0.12', '+12.3', '-103')
     """
     return f"{value:+.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
-
-
-def _colour(scale: list[list[Any]], share: float) -> str:
-    """The colour at a share of the way through a scale of (share, "#rrggbb")."""
-    stops = [stop for stop, _ in scale]
-    parts = [[int(colour[i : i + 2], 16) for _, colour in scale] for i in (1, 3, 5)]
-    return "#" + "".join(f"{round(np.interp(share, stops, part)):02x}" for part in parts)
-
-
-def _ink(colour: str | None) -> str:
-    """Dark or light text, whichever is read better on a colour; grey where there is none."""
-    if colour is None:
-        return MUTED
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return "#111111" if 0.299 * red + 0.587 * green + 0.114 * blue > _DARK else "#ffffff"

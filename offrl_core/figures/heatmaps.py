@@ -12,11 +12,15 @@ from ..arrays import BoolArray, FloatArray, IntArray
 from .theme import (
     COUNT_SCALE,
     DIFFERENCE_SCALE,
+    KEPT_INK,
     VALUE_SCALE,
+    Scale,
     click_targets,
+    colour_at,
     colour_limit,
     hatched_cells,
     house_layout,
+    ink_on,
     label,
     labels,
     largest,
@@ -58,9 +62,9 @@ def make_support_map(
     top = max(int(max_count or counts.max(initial=1)), 1)
     shades = np.where(valid & (counts > 0), np.log10(np.maximum(counts, 1)), np.nan)
     ticks = [value for value in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) if value <= top]
+    limits = (0.0, max(float(np.log10(top)), 0.3))
     heatmap = {
-        **_heatmap(shades, COUNT_SCALE, 0.0, max(float(np.log10(top)), 0.3)),
-        **_cell_text(counts.astype(float), valid, "{:,.0f}"),
+        **_heatmap(shades, COUNT_SCALE, limits),
         "showscale": True,
         "colorbar": {
             "title": {"text": "rows", "side": "top"},
@@ -79,7 +83,8 @@ def make_support_map(
     layout = house_layout(height=height, title=title)
     layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
     layout["yaxis"] |= _state_axis(states)
-    return go.Figure([heatmap, *_marks(states, actions, valid, supported, texts)], layout)
+    numbers = _numbers(counts.astype(float), valid, "{:,.0f}", shades, COUNT_SCALE, limits)
+    return go.Figure([heatmap, *_marks(states, actions, valid, supported, texts, numbers)], layout)
 
 
 def make_q_maps(
@@ -104,7 +109,7 @@ def make_q_maps(
         supported: (S, A) pairs in the support.
         chosen: (S,) column of the action the policy takes; marked by a triangle.
     """
-    panels: list[tuple[str, FloatArray, Any]] = [("Learned Q", learned, VALUE_SCALE)]
+    panels: list[tuple[str, FloatArray, Scale]] = [("Learned Q", learned, VALUE_SCALE)]
     if true is not None:
         panels += [
             ("Exact Q of this policy", true, VALUE_SCALE),
@@ -134,8 +139,9 @@ def make_q_maps(
             ]
             for s, state in enumerate(states)
         ]
-        heatmap = {**_heatmap(shown, scale, -limit, limit), **_cell_text(shown, valid, "{:+.2f}")}
-        marks = _marks(states, actions, valid, supported, texts, hatch=i == 0)
+        heatmap = _heatmap(shown, scale, (-limit, limit))
+        numbers = _numbers(shown, valid, "{:+.2f}", shown, scale, (-limit, limit))
+        marks = _marks(states, actions, valid, supported, texts, numbers, hatch=i == 0)
         traces += [{**trace, "xaxis": x_axis} for trace in (heatmap, _chosen_marks(chosen, valid), *marks)]
     return go.Figure(traces, layout)
 
@@ -148,7 +154,7 @@ def make_table_map(
     supported: BoolArray,
     texts: list[list[str]],
     *,
-    scale: Any,
+    scale: Scale,
     limits: tuple[float, float],
     form: str,
     title: str = "",
@@ -170,8 +176,9 @@ def make_table_map(
     layout = house_layout(height=figure_height(len(states)), title=title)
     layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
     layout["yaxis"] |= _state_axis(states)
-    heatmap = {**_heatmap(values, scale, *limits), **_cell_text(values, valid, form)}
-    return go.Figure([heatmap, *_marks(states, actions, valid, supported, texts)], layout)
+    numbers = _numbers(values, valid, form, values, scale, limits)
+    marks = _marks(states, actions, valid, supported, texts, numbers)
+    return go.Figure([_heatmap(values, scale, limits), *marks], layout)
 
 
 def make_band_map(
@@ -201,19 +208,17 @@ def make_band_map(
         "showticklabels": False,
         "title": "bands of states, in the chosen order",
     }
-    heatmap = _heatmap(mean_q, VALUE_SCALE, -limit, limit)
-    return go.Figure(
-        [heatmap, *_marks(band_titles, actions, valid, unsupported_share <= 0.5, texts, size=BAND_HEIGHT)], layout
-    )
+    marks = _marks(band_titles, actions, valid, unsupported_share <= 0.5, texts, [], size=BAND_HEIGHT)
+    return go.Figure([_heatmap(mean_q, VALUE_SCALE, (-limit, limit)), *marks], layout)
 
 
-def _heatmap(values: FloatArray, scale: Any, low: float, high: float) -> dict[str, Any]:
+def _heatmap(values: FloatArray, scale: Scale, limits: tuple[float, float]) -> dict[str, Any]:
     return {
         "type": "heatmap",
         "z": narrow(values),
         "colorscale": scale,
-        "zmin": low,
-        "zmax": high,
+        "zmin": limits[0],
+        "zmax": limits[1],
         "xgap": 2,
         "ygap": 2,
         "hoverinfo": "skip",
@@ -254,14 +259,48 @@ def _state_axis(states: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _cell_text(values: FloatArray, valid: BoolArray, form: str) -> dict[str, Any]:
+def _numbers(
+    values: FloatArray,
+    valid: BoolArray,
+    form: str,
+    shades: FloatArray,
+    scale: Scale,
+    limits: tuple[float, float],
+) -> list[dict[str, Any]]:
+    """Numbers in their cells: in the ink that is read best on the cell's colour, in the page's own where there is none.
+
+    Plotly's own choice for the text of a heatmap knows dark grey and white only, and neither is read on a middle colour.
+
+    Args:
+        values: (S, A), NaN where nothing is written.
+        valid: (S, A) pairs that may be chosen.
+        form: how a number is written.
+        shades: (S, A) what colours the cell, NaN where it has no colour.
+        scale: of the colours.
+        limits: lowest and highest shade of the scale.
+    """
     if values.size > MAX_TEXT_CELLS:
-        return {}
-    text = [
-        [form.format(value) if ok and np.isfinite(value) else "" for value, ok in zip(row, mask, strict=True)]
-        for row, mask in zip(values, valid, strict=True)
+        return []
+    told = valid & np.isfinite(values)
+    coloured = told & np.isfinite(shades)
+    low, high = limits
+    inks = [ink_on(colour_at(scale, (shade - low) / (high - low))) for shade in shades[coloured]]
+    return [
+        {
+            "type": "scatter",
+            "x": columns.astype(np.int16),
+            "y": rows.astype(np.int16),
+            "mode": "text",
+            "text": [form.format(value) for value in values[cells]],
+            "textfont": {"size": 12, **ink},
+            "selected": KEPT_INK,
+            "hoverinfo": "skip",
+            "name": "numbers",
+        }
+        for cells, ink in ((coloured, {"color": inks}), (told & ~coloured, {}))
+        if cells.any()
+        for rows, columns in [np.nonzero(cells)]
     ]
-    return {"text": text, "texttemplate": "%{text}", "textfont": {"size": 12}}
 
 
 def _count_text(state: str, action: str, count: int, valid: bool) -> str:
@@ -296,11 +335,12 @@ def _marks(
     valid: BoolArray,
     supported: BoolArray,
     texts: list[list[str]],
+    numbers: list[dict[str, Any]],
     *,
     hatch: bool = True,
     size: int = ROW_HEIGHT,
 ) -> list[dict[str, Any]]:
-    """Hatching and click targets, the same for every map."""
+    """Hatching, the numbers on it, and click targets, the same for every map."""
     rows, columns = np.nonzero(valid & ~supported)
     hatching = hatched_cells(list(zip(columns.tolist(), rows.tolist(), strict=True)), hatch=hatch)
     rows, columns = np.nonzero(valid)
@@ -312,4 +352,4 @@ def _marks(
         [texts[r][c] for r, c in pairs],
         size=size,
     )
-    return [hatching, targets]
+    return [hatching, *numbers, targets]

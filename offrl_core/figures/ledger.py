@@ -10,14 +10,14 @@ import plotly.graph_objects as go
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..evaluation.ledger import PARTS
 from .heatmaps import make_table_map
-from .theme import HATCH, MUTED, SUPPORTED, UNSUPPORTED, house_layout, label, labels
+from .theme import HATCH, MUTED, SUPPORTED, UNSUPPORTED, Scale, house_layout, label, labels
 
 ROW_HEIGHT = 44
 # Part -> colour, hatching.
 _LOOKS = {"seen": (SUPPORTED, ""), "default": (UNSUPPORTED, "/"), "maxima": (UNSUPPORTED, "x"), "rest": (MUTED, ".")}
 
 # Evidence blue, guesses orange, as everywhere; pale, because numbers stand on it.
-SHARE_SCALE = [[0.0, "#CFE3F3"], [0.5, "#F6E3C8"], [1.0, "#F2BE7C"]]
+SHARE_SCALE: Scale = [[0.0, "#CFE3F3"], [0.5, "#F6E3C8"], [1.0, "#F2BE7C"]]
 
 
 def make_ledger_bars(rows: Mapping[str, Mapping[str, float]]) -> go.Figure:

@@ -23,9 +23,55 @@ ACCENT = "#C0589A"
 HATCH = "#7A4A00"
 
 # Counts: light to dark blue. Values: grey below, blue above: orange stays with what was never seen.
-COUNT_SCALE = [[0.0, "#DCEBF7"], [0.5, "#6AAED6"], [1.0, "#0B4F8A"]]
-VALUE_SCALE = [[0.0, "#4A4F57"], [0.25, "#A2A7AF"], [0.5, "#ECECEA"], [0.75, "#72AEDB"], [1.0, "#0B4F8A"]]
-DIFFERENCE_SCALE = [[0.0, "#0A6E57"], [0.25, "#6CC0A6"], [0.5, "#ECECEA"], [0.75, "#D58CB9"], [1.0, "#84286A"]]
+Scale = list[list[Any]]  # of (share, "#rrggbb"), as Plotly takes it
+COUNT_SCALE: Scale = [[0.0, "#DCEBF7"], [0.5, "#6AAED6"], [1.0, "#0B4F8A"]]
+VALUE_SCALE: Scale = [[0.0, "#4A4F57"], [0.25, "#A2A7AF"], [0.5, "#ECECEA"], [0.75, "#72AEDB"], [1.0, "#0B4F8A"]]
+DIFFERENCE_SCALE: Scale = [[0.0, "#0A6E57"], [0.25, "#6CC0A6"], [0.5, "#ECECEA"], [0.75, "#D58CB9"], [1.0, "#84286A"]]
+# Only black and white leave no colour without a readable ink: one of them always has a contrast of 4.58 or more.
+INKS = ("#000000", "#ffffff")
+# For traces of numbers: a click on a figure pales what wasn't clicked, but not where a colour is given for what was.
+KEPT_INK = {"textfont": {"color": INKS[0]}}
+
+
+def colour_at(scale: Scale, share: float) -> str:
+    """The colour at a share of the way through a scale, between its stops as Plotly draws it.
+
+    >>> colour_at([[0.0, "#000000"], [1.0, "#ff8000"]], 0.5)
+    '#804000'
+    """
+    stops = [stop for stop, _ in scale]
+    parts = zip(*(_channels(colour) for _, colour in scale), strict=True)
+    return "#" + "".join(f"{round(np.interp(share, stops, part)):02x}" for part in parts)
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours, 1 to 21; text asks for 4.5 (WCAG 2.2, success criterion 1.4.3).
+
+    >>> contrast("#ffffff", "#000000")
+    21.0
+    """
+    dark, light = sorted((_luminance(one), _luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is read better on a colour.
+
+    >>> ink_on("#6AAED6"), ink_on("#0B4F8A")
+    ('#000000', '#ffffff')
+    """
+    return max(INKS, key=lambda ink: contrast(ink, colour))
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance of an sRGB colour, 0 to 1 (WCAG 2.2)."""
+    shares = [channel / 255 for channel in _channels(colour)]
+    red, green, blue = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
 
 
 def label(text: str, limit: int = 60) -> str:

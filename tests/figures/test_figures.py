@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from offrl_core.evaluation.asked_return import AskedReturns
 from offrl_core.evaluation.ceiling import BestPath, CeilingCurve, PathStep
@@ -14,13 +16,13 @@ from offrl_core.figures.asked_return import make_asked_returns
 from offrl_core.figures.ceiling import make_ceiling_curve, make_path, make_value_scale
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.figures.heatmaps import make_band_map, make_q_maps, make_support_map
-from offrl_core.figures.ledger import make_ledger_bars, make_ledger_map
+from offrl_core.figures.ledger import SHARE_SCALE, make_ledger_bars, make_ledger_map
 from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.figures.query import make_bars
 from offrl_core.figures.shift import make_compounding, make_distance, make_flow, make_visit_map
+from offrl_core.figures.theme import COUNT_SCALE, DIFFERENCE_SCALE, VALUE_SCALE, colour_at, contrast, ink_on, label
 from offrl_core.figures.theme import SUPPORTED as BLUE
 from offrl_core.figures.theme import UNSUPPORTED as ORANGE
-from offrl_core.figures.theme import label
 
 STATES, ACTIONS = ("a", "b"), ("go", "stop", "wait")
 COUNTS = np.array([[10, 0, 1], [0, 3, 0]])
@@ -83,6 +85,45 @@ def test_a_missing_value_is_blank_and_says_so():
 def test_the_middle_colour_is_zero():
     heatmap = q_maps().data[0]
     assert heatmap.zmin == -heatmap.zmax
+
+
+READABLE = 4.5  # WCAG 2.2, success criterion 1.4.3
+
+
+@pytest.mark.parametrize("scale", [COUNT_SCALE, VALUE_SCALE, DIFFERENCE_SCALE, SHARE_SCALE])
+def test_numbers_are_readable_on_every_colour_of_every_scale(scale):
+    colours = [colour_at(scale, share) for share in np.linspace(0, 1, 501)]
+    assert [colours[0], colours[-1]] == [scale[0][1].lower(), scale[-1][1].lower()]
+    assert min(contrast(ink_on(colour), colour) for colour in colours) >= READABLE
+
+
+@given(st.integers(0, 0xFFFFFF))
+def test_there_is_a_readable_ink_for_any_colour(number):
+    colour = f"#{number:06x}"
+    assert contrast(ink_on(colour), colour) >= READABLE
+
+
+def test_contrast_is_that_of_the_standard():
+    assert contrast("#777777", "#ffffff") == pytest.approx(
+        4.48, abs=0.005
+    )  # the grey that just fails, in WCAG's own examples
+    assert contrast("#ffffff", "#767676") == pytest.approx(4.54, abs=0.005)  # and the one that just passes
+
+
+def test_a_number_has_the_ink_of_its_own_cell():
+    values = np.array([[-1.0, 0.0, 0.5], [np.nan, 1.0, np.nan]])
+    figure = make_q_maps(STATES, ACTIONS, values, None, COUNTS, VALID, SUPPORTED, [0, 1])
+    (numbers,) = trace(figure, "numbers")
+    assert list(numbers.text) == ["-1.00", "+0.00", "+0.50", "+1.00"]
+    assert list(numbers.textfont.color) == [ink_on(colour_at(VALUE_SCALE, share)) for share in (0, 0.5, 0.75, 1)]
+    assert len(set(numbers.textfont.color)) == 2  # light on the ends, dark in the middle
+
+
+def test_a_zero_without_a_colour_is_written_in_the_page_s_own_ink():
+    coloured, bare = trace(support_map(), "numbers")
+    assert list(coloured.text) == ["10", "1", "3"]
+    assert list(bare.text) == ["0", "0"]  # valid and never seen
+    assert bare.textfont.color is None
 
 
 def test_a_huge_penalty_on_what_was_never_seen_does_not_bleach_the_rest():
