@@ -108,8 +108,9 @@ def render_page(now: work.Current) -> None:
     if not len(rows):
         st.info("No state meets this filter.")
         return
-    opened = ledger.render_choice()
-    q_values = model.q_values if opened else sweeps.frame_at_sweep(model)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        opened = ledger.render_choice()
+        q_values = model.q_values if opened else sweeps.frame_at_sweep(model)
     if len(rows) > MANY_STATES:
         bands.render_bands(dataset, rows, q_values, supported)
     shown = rows[layout.pager("first", len(rows), ROWS, "States")]

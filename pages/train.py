@@ -29,34 +29,44 @@ def take_learners() -> None:
 
 
 def render_choice() -> list[str]:
-    """Which learners to train; for slow ones also how many seeds, and for how long."""
-    state.set_widget("w:learners", chosen_learners())
-    st.multiselect(
+    """Which learners to train; for slow ones also how many seeds, and for how long, beside them."""
+    learners = chosen_learners()
+    state.set_widget("w:learners", learners)
+    specs = [orl.ALGORITHMS[name] for name in learners]
+    draws = any(spec.train_seeds for spec in specs)
+    steps = any("n_steps" in params_of(spec.config_class) for spec in specs)
+    left, right = st.columns([5, 4]) if draws or steps else (st.container(), None)
+    left.multiselect(
         "Learners",
         list(orl.ALGORITHMS),
         format_func=lambda name: orl.ALGORITHMS[name].title,
         key="w:learners",
         on_change=take_learners,
+        wrap=True,  # beside other widgets Streamlit keeps all names on one line, and hides those that don't fit
     )
-    learners = chosen_learners()
-    specs = [orl.ALGORITHMS[name] for name in learners]
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        if any(spec.train_seeds for spec in specs):
-            st.number_input(
-                "Seeds", 1, state.MAX_SEEDS, **state.bound("seeds"), width=140, help="Trained as one computation."
-            )
-            st.number_input("First seed", 0, 2**31, **state.bound("seed"), width=140)
-        if any("n_steps" in params_of(spec.config_class) for spec in specs):
-            st.number_input(
-                "Budget (steps)",
-                1,
-                100_000,
-                step=500,
-                **state.bound("budget"),
-                width=180,
-                help="Most steps of each seed.",
-            )
+    if right is not None:
+        with right.container(horizontal=True):
+            render_effort(draws, steps)
     return learners
+
+
+def render_effort(draws: bool, steps: bool) -> None:
+    """Seeds for learners that draw at random, a budget for those that take steps."""
+    if draws:
+        st.number_input(
+            "Seeds", 1, state.MAX_SEEDS, **state.bound("seeds"), width=130, help="Trained as one computation."
+        )
+        st.number_input("First seed", 0, 2**31, **state.bound("seed"), width=130)
+    if steps:
+        st.number_input(
+            "Budget (steps)",
+            1,
+            100_000,
+            step=500,
+            **state.bound("budget"),
+            width=160,
+            help="Most steps of each seed.",
+        )
 
 
 def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset) -> None:
@@ -112,8 +122,8 @@ def render_page(now: work.Current) -> None:
 navigation.require_app()
 st.title("Train")
 st.markdown(
-    "Learners see the log and nothing else. Tables are done before this page is drawn. **To watch one learn, choose a network** "
-    "(or the Decision Transformer): it trains beside the page."
+    "Learners see the log and nothing else. **To watch one learn, choose a network** or the Decision Transformer: it trains "
+    "beside the page."
 )
 now = work.current()
 if now.dataset is not None:

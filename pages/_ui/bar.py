@@ -16,7 +16,7 @@ def render_bar() -> DeltaGenerator:
     now = work.current()  # before the warnings, because both may add some
     for warning in state.take_warnings():
         layout.warning(warning, icon=":material/link_off:")
-    with st.container(border=True, key="bar"), st.container(horizontal=True, vertical_alignment="bottom"):
+    with st.container(border=True, key="bar"), st.container(horizontal=True, vertical_alignment="center"):
         options = work.log_titles()
         st.selectbox(
             "Log",
@@ -24,7 +24,7 @@ def render_bar() -> DeltaGenerator:
             format_func=lambda name: options.get(name, name),
             key=state.widget_key("data"),
             on_change=_take_log,
-            width=300,
+            width=340,
             help="What the agent did. Bundled logs, one you generate, or trace files you load on the Data page.",
         )
         _render_chips(now)

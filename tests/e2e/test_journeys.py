@@ -277,6 +277,20 @@ def test_every_page_fits_every_screen(page):
         assert width <= screen, f"{path} is wider than the screen"
 
 
+@pytest.mark.parametrize("page", [{"viewport": {"width": 1280, "height": 720}}], ids=["projector"], indirect=True)
+def test_a_projector_shows_both_pictures_of_the_story_and_half_a_screen_of_curves(page):
+    page.goto("/?edits=drop:mul:recollect")
+    settle(page)
+    assert page.locator(".st-key-bar").bounding_box()["height"] < 75, "a chip makes it hardly higher"
+    for picture in page.locator(".orl-figure").all():
+        box = picture.bounding_box()
+        assert box["y"] + box["height"] <= 720
+    page.goto("/train?learners=fqi_neural")
+    settle(page)
+    start = page.get_by_role("button", name=re.compile("^Train ")).bounding_box()
+    assert start["y"] + start["height"] <= 360, "curves follow below"
+
+
 def test_the_first_visitor_of_a_server_may_come_by_a_deep_link(browser, fresh_server):
     """Nobody has seen the first page yet; the link still opens its page, bar and all, and nothing says "not found"."""
     page = browser.new_context(base_url=fresh_server).new_page()
