@@ -140,7 +140,7 @@ def make_q_maps(
             for s, state in enumerate(states)
         ]
         heatmap = _heatmap(shown, scale, (-limit, limit))
-        numbers = _numbers(shown, valid, "{:+.2f}", shown, scale, (-limit, limit))
+        numbers = _numbers(shown, valid, "{:+z.2f}", shown, scale, (-limit, limit))
         marks = _marks(states, actions, valid, supported, texts, numbers, hatch=i == 0)
         traces += [{**trace, "xaxis": x_axis} for trace in (heatmap, _chosen_marks(chosen, valid), *marks)]
     return go.Figure(traces, layout)

@@ -13,6 +13,7 @@ import numpy as np
 
 from .theme import ACCENT, HATCH, SUPPORTED, TRUTH, UNSUPPORTED, label
 
+_LOW = 0.1  # of a bar: below this nobody can tell its height from nothing, so it says its number
 _TASK_COLOURS = {"add": "#9DB4C8", "sub": "#6E8CA6", "mul": ACCENT}
 
 # Text takes the page's colour, in light and in dark; lines and bars keep theirs.
@@ -24,14 +25,15 @@ _STYLE = f"""<style>
 .orl-figure .orl-plot {{ display: flex; align-items: flex-end; justify-content: center; gap: 4%; height: 236px;
   background: linear-gradient(#8885 1px, transparent 1px) 0 0 / 100% 53px repeat-y content-box; padding-top: 24px; }}
 .orl-figure .orl-bar {{ flex: 0 1 30px; min-height: 2px; position: relative; border-radius: 2px 2px 0 0; }}
-.orl-figure .orl-bar span {{ position: absolute; bottom: 100%; left: 50%; transform: translateX(-50%); font-size: 12px; }}
+.orl-figure .orl-bar span {{ position: absolute; bottom: 100%; left: 50%; transform: translateX(-50%); font-size: 12px;
+  line-height: 1.1; }}
 .orl-figure .orl-base {{ border-top: 1px solid #888; padding-top: 4px; overflow-wrap: anywhere; }}
 .orl-figure .orl-axis {{ font-size: 12px; opacity: .75; margin: 6px 0 2px; }}
 .orl-figure .orl-rows {{ display: grid; grid-template-columns: max-content 1fr; gap: 18px 12px; align-items: center; }}
 .orl-figure .orl-name {{ text-align: right; }}
 .orl-figure .orl-name small {{ display: block; font-weight: 400; opacity: .8; }}
 .orl-figure .orl-track {{ position: relative; height: 58px; border-left: 1px solid #888; }}
-.orl-figure .orl-zero {{ position: absolute; top: -9px; bottom: -9px; border-left: 1px dashed #888; }}
+.orl-figure .orl-zero {{ position: absolute; top: 0; bottom: 20px; border-left: 1px dashed #888; }}
 .orl-figure .orl-q {{ position: absolute; left: 0; top: 8px; height: 26px; border-radius: 0 2px 2px 0; min-width: 2px; }}
 .orl-figure .orl-value {{ position: absolute; top: 36px; transform: translateX(-50%); font-size: 13px; white-space: nowrap; }}
 .orl-figure .orl-truth {{ position: absolute; top: 2px; height: 38px; width: 4px; margin-left: -2px; background: {TRUTH}; }}
@@ -59,13 +61,20 @@ def make_success_by_task(success: Mapping[str, Mapping[str, float]], overall: Ma
 def _group(title: str, by_task: Mapping[str, float], overall: float) -> str:
     bars = "".join(
         f'<div class="orl-bar" style="height:{max(value, 0):.1%};background:{_TASK_COLOURS.get(task, SUPPORTED)}" '
-        f'title="{_quoted(title)}, {_quoted(task)} tasks: {value:.1%} solved (exact)"><span>{label(task)}</span></div>'
+        f'title="{_quoted(title)}, {_quoted(task)} tasks: {value:.1%} solved (exact)"><span>{_bar_name(task, value)}</span></div>'
         for task, value in by_task.items()
     )
     return (
         f'<div class="orl-group"><div class="orl-total">{overall:.0%}</div><div class="orl-plot">{bars}</div>'
         f'<div class="orl-base">{label(title)}</div></div>'
     )
+
+
+def _bar_name(task: str, value: float) -> str:
+    if value >= _LOW:
+        return label(task)
+    number = "0" if value <= 0 else "&lt;1%" if value < 0.005 else f"{value:.0%}"
+    return f"{label(task)}<br>{number}"
 
 
 def make_choice(
@@ -121,7 +130,7 @@ def _bar(value: float, count: int, place: Callable[[float], str]) -> str:
     kind = "orl-seen" if count else "orl-unseen"
     return (
         f'<div class="orl-q {kind}" style="width:{place(value)}" title="learned Q {value:.3f}"></div>'
-        f'<div class="orl-value" style="left:{place(value)}">{value:+.2f}</div>'
+        f'<div class="orl-value" style="left:{place(value)}">{_number(value)}</div>'
     )
 
 
@@ -144,7 +153,14 @@ def _in_words(success: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def _number(value: float) -> str:
-    return "no value" if np.isnan(value) else f"{value:+.2f}"
+    """A value with its sign; what rounds to zero has none.
+
+    >>> _number(0.504), _number(-0.004), _number(0.0), _number(np.nan)
+    ('+0.50', '0.00', '0.00', 'no value')
+    """
+    if np.isnan(value):
+        return "no value"
+    return f"{value:+.2f}" if round(value, 2) else "0.00"
 
 
 def _quoted(text: str) -> str:

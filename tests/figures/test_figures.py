@@ -178,6 +178,18 @@ def test_success_bars_hold_the_numbers_and_a_unit():
     assert 'aria-label="Success by task: BC: add 100%, mul 25%"' in picture
 
 
+def test_a_bar_too_low_to_see_says_its_number():
+    picture = make_success_by_task({"BC": {"add": 1.0, "sub": 0.012, "mul": 0.0, "div": 1e-3}}, {"BC": 0.25})
+    assert re.findall(r"<span>(.*?)</span>", picture) == ["add", "sub<br>1%", "mul<br>0", "div<br>&lt;1%"]
+
+
+def test_a_value_of_zero_is_written_as_zero_and_without_a_sign():
+    picture = make_choice(ACTIONS, [0.0, -0.001, 0.5], [np.nan] * 3, [0, 5, 5], "wait")
+    assert re.findall(r'orl-value"[^>]*>([^<]*)<', picture) == ["0.00", "0.00", "+0.50"]
+    figure = make_q_maps(STATES, ACTIONS, np.where(VALID, -0.001, np.nan), None, COUNTS, VALID, SUPPORTED, [0, 1])
+    assert "-0.00" not in trace(figure, "numbers")[0].text
+
+
 def test_names_can_not_become_markup_in_a_picture():
     evil = "<img src=x onerror=alert(1)>\"'"
     for picture in (
