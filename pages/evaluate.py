@@ -10,10 +10,12 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.comparison import Comparison, compare_estimators
 from offrl_core.evaluation.coverage_study import CoverageStudy
 from offrl_core.evaluation.judgement import DecisionCard, judge
+from offrl_core.evaluation.ope import Estimate
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.interfaces import TrainedModel
 from pages._ui import beside, deployed, layout, live, navigation, parameters, rehearsal, split, state, work
 
+EXACT = "exact return"
 VERDICTS = {
     "better": (":material/trending_up:", "better than the log's agent"),
     "worse": (":material/trending_down:", "worse than the log's agent"),
@@ -70,19 +72,20 @@ def _compared(
     return compare_estimators(policies, _judge_on, deployment=deployment, trained_on=_learn)
 
 
+def told(guess: Estimate) -> str:
+    """An estimate with its interval, or that there is none."""
+    return "refused" if guess.value is None else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
+
+
 def render_table(now: work.Current, comparison: Comparison) -> None:
-    """Policies x estimators, refusals in words."""
-    rows = []
-    for policy, estimates in comparison.estimates.items():
-        row: dict[str, object] = {"policy": policy}
-        if now.world:
-            row["exact return"] = f"{comparison.truths[policy]:+.3f}"
-        for name, guess in estimates.items():
-            told = "refused" if guess.value is None else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
-            row[orl.ESTIMATORS[name].title] = told
-        rows.append(row)
-    table = pd.DataFrame(rows)
-    st.dataframe(table, hide_index=True)
+    """Estimators x policies, refusals in words: a policy has one column, so several fit beside each other."""
+    truths = {policy: f"{truth:+.3f}" for policy, truth in comparison.truths.items()} if now.world else {}
+    rows = [{"estimator": EXACT, **truths}] if truths else []
+    for name, spec in orl.ESTIMATORS.items():
+        guesses = {policy: told(estimates[name]) for policy, estimates in comparison.estimates.items()}
+        rows.append({"estimator": spec.short, **guesses})
+    about = "\n".join(f"- **{spec.short}**: {spec.title}. {spec.summary}" for spec in orl.ESTIMATORS.values())
+    layout.render_wide(pd.DataFrame(rows), "estimator", {"estimator": ("estimator", about)})
     logged = comparison.logged
     own = "What the log's own agent got is unknown."
     if logged.value is not None:

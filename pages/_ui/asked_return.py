@@ -36,8 +36,7 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
         world, here = WORLDS[now.world], work.deployment(now.world)
         sampled = {name: sampled_in(now.dataset, model.policy, name) for name in world.deployments}
         for name, rollout in sampled.items():
-            column = f"success, {world.subject} {world.deployments[name].title}"
-            row[column] = _share_in_short(rollout)
+            row[layout.success_column(world, name)] = _share_in_short(rollout)
         row["exact return"] = "not sampled" if sampled[here] is None else f"≈ {sampled[here].mean_return:+.4f}"
         row["meets unseen states"] = "not counted"
     else:

@@ -17,6 +17,12 @@ from offrl_core.worlds import WORLDS
 from . import layout, work
 
 OWN = "the log's own agent"
+HEADINGS = {
+    "success": ("✓ solved", "Share of the episodes that are solved."),
+    "return": ("return", "Mean discounted return of an episode."),
+    "steps": ("steps", "Mean length of an episode."),
+    "cost on the way": ("cost", "What the steps before the last one cost, undiscounted."),
+}
 N_TRIAL = 500  # episodes of a sampled trial
 
 
@@ -26,12 +32,12 @@ def render_deployed(now: work.Current, models: Mapping[str, TrainedModel]) -> No
     spec = WORLDS[now.world]
     by_task = bool(spec.tasks) and st.toggle("By task", key="w:by_task")
     table = _by_task(now, models) if by_task else _by_deployment(now, models)
-    st.dataframe(table, hide_index=True)
+    layout.render_wide(table, "policy", HEADINGS | layout.success_headings(spec))
     here = work.deployment(now.world)
     cut = max(found[""].cut for found in _courses(now, models, here).values())
     st.caption(
-        "Computed over everything that can happen, not sampled. Steps: mean length of an episode. Cost on the way: what the "
-        "steps before the last one cost, undiscounted. Return, steps and cost are those where "
+        "Computed over everything that can happen, not sampled. ✓: episodes solved. Steps: mean length of an episode. Cost: what "
+        "the steps before the last one cost, undiscounted. Return, steps and cost are those where "
         f"{spec.subject} {spec.deployments[here].title}."
         + (
             f" Up to {cut:.1%} of a policy's episodes go on for ever; they are cut after 1,000 steps."
@@ -51,7 +57,7 @@ def _render_trial(now: work.Current, models: Mapping[str, TrainedModel], deploym
     label = f"Try it: sample {N_TRIAL} episodes of each"
     st.button(label, icon=":material/casino:", key="w:trial", on_click=asked.add, args=(trial,))
     if trial in asked:
-        st.dataframe(_trials(trial, now.world, now.dataset, dict(models)), hide_index=True)
+        layout.render_wide(_trials(trial, now.world, now.dataset, dict(models)), "policy", {})
         st.caption(
             f"What an experiment of {N_TRIAL} episodes would have shown, with a 95 % interval (Wilson's formula), seed 0. The "
             "exact value beside it needs no luck."
@@ -91,8 +97,7 @@ def _by_deployment(now: work.Current, models: Mapping[str, TrainedModel]) -> pd.
     rows = []
     for policy in truths[here]:
         solved = {
-            f"success, {spec.subject} {spec.deployments[name].title}": f"{truths[name][policy].success_rate:.1%}"
-            for name in spec.deployments
+            layout.success_column(spec, name): f"{truths[name][policy].success_rate:.1%}" for name in spec.deployments
         }
         row = {"policy": policy, **solved, "return": f"{truths[here][policy].mean_return:+.3f}"}
         rows.append(row | _course_cells(courses[policy][""]))

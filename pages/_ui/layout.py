@@ -8,11 +8,12 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+import pyarrow as pa
 import streamlit as st
 
 from offrl_core.coverage_edits import CoverageEdit, DropAction
 from offrl_core.glossary import TERMS
-from offrl_core.worlds import WORLDS
+from offrl_core.worlds import WORLDS, WorldSpec
 
 from . import state
 
@@ -135,6 +136,36 @@ def render_percents(rows: Mapping[str, Mapping[str, float]]) -> None:
     table = pd.DataFrame(rows).T
     shown = st.column_config.NumberColumn(format="percent")
     st.dataframe(table, width="stretch", column_config=dict.fromkeys(table.columns, shown))
+
+
+def render_wide(table: pd.DataFrame | pa.Table, first: str, headings: Mapping[str, tuple[str, str]]) -> None:
+    """A table of many columns: the first stays in sight on narrow screens, headings are short and explain themselves.
+
+    Args:
+        table: a row for each line.
+        first: name of the column that says whom the row is about.
+        headings: name of a column -> its heading and, as a tooltip, what it means in full.
+    """
+    columns = {name: st.column_config.Column(title, help=told or None) for name, (title, told) in headings.items()}
+    title, told = headings.get(first, (None, ""))
+    columns[first] = st.column_config.Column(title, help=told or None, pinned=True)
+    st.dataframe(table, hide_index=True, column_config=columns)
+
+
+def success_column(spec: WorldSpec, deployment: str) -> str:
+    """Name of the column for the share of solved episodes in a deployment."""
+    return f"success, {spec.subject} {spec.deployments[deployment].title}"
+
+
+def success_headings(spec: WorldSpec) -> dict[str, tuple[str, str]]:
+    """Headings of :func:`success_column` for each deployment of a world."""
+    return {
+        success_column(spec, name): (
+            f"✓ {deployment.title}",
+            f"Share of the episodes that are solved where {spec.subject} {deployment.title}.",
+        )
+        for name, deployment in spec.deployments.items()
+    }
 
 
 def safe_csv(table: pd.DataFrame) -> str:

@@ -45,10 +45,10 @@ def _render_study(study: CoverageStudy) -> None:
     rows: dict[str, dict[str, str]] = {}
     for row in study.reliability:
         share = "refused" if row.coverage is None else f"{row.coverage:.0%} of {row.n_told}"
-        rows.setdefault(orl.ESTIMATORS[row.estimator].title, {})[row.policy] = share
+        rows.setdefault(orl.ESTIMATORS[row.estimator].short, {})[row.policy] = share
     for rank in study.ranking:
         right = "—" if rank.share_right is None else f"{rank.share_right:.0%} of {rank.n_pairs}"
-        rows[orl.ESTIMATORS[rank.estimator].title]["pairs ranked right"] = right
+        rows[orl.ESTIMATORS[rank.estimator].short]["pairs ranked right"] = right
     st.dataframe(pd.DataFrame(rows).T)
     spec = WORLDS[study.world]
     st.caption(

@@ -13,16 +13,17 @@ from offrl_core.sequence_policy import SequencePolicy
 from offrl_core.training import run_id
 from offrl_core.worlds import WORLDS
 
-from . import asked_return, refusals, state, work
+from . import asked_return, layout, refusals, state, work
 
 
 def render_results(now: work.Current, models: dict[str, TrainedModel]) -> None:
     """One line for each learner that is done."""
     rows = [result_row(now, algorithm, model) for algorithm, model in models.items()]
     if rows:
-        st.dataframe(_table(rows), hide_index=True)
+        layout.render_wide(_table(rows), "learner", _headings(now))
+        marks = f"✓: episodes solved, by what {WORLDS[now.world].subject} does once deployed. " if now.world else ""
         st.caption(
-            "Success is exact where a world is known; exact return and unseen states are those of the deployment "
+            f"{marks}Success is exact where a world is known; exact return and unseen states are those of the deployment "
             "chosen on Overview. WIS: weighted importance sampling with a 95 % interval, from the log "
             "alone; refused where too few episodes follow the policy. Of several seeds, the first that is done."
         )
@@ -30,6 +31,27 @@ def render_results(now: work.Current, models: dict[str, TrainedModel]) -> None:
         asked_return.render_asked_returns(now, models)
     elif not state.get("learners"):
         st.info("Choose a learner above.")
+
+
+def _headings(now: work.Current) -> dict[str, tuple[str, str]]:
+    solved = layout.success_headings(WORLDS[now.world]) if now.world else {}
+    return solved | {
+        "unsupported choices": (
+            "unsupported",
+            "States of the log where the policy picks an action that the log doesn't support, of all its states.",
+        ),
+        "exact return": ("return", "Exact discounted return, in the deployment chosen on Overview."),
+        "meets unseen states": (
+            "meets the unseen",
+            "Share of the policy's episodes that come to a state which no row of the log shows, in the deployment chosen on "
+            "Overview.",
+        ),
+        "estimate from the log (WIS)": (
+            "from the log (WIS)",
+            "The return as estimated from the log alone, by weighted importance sampling, with a 95 % interval.",
+        ),
+        "run": ("run", "Name under which the run is stored: the same name, the same numbers."),
+    }
 
 
 def _table(rows: list[dict[str, object]]) -> pa.Table:
@@ -72,7 +94,7 @@ def _row_of_table(
         spec = WORLDS[_dataset.log.source.world]
         truths = {d: work.truth(_dataset, _model, d) for d in spec.deployments}
         for name, truth in truths.items():
-            row[f"success, {spec.subject} {spec.deployments[name].title}"] = f"{truth.success_rate:.1%}"
+            row[layout.success_column(spec, name)] = f"{truth.success_rate:.1%}"
         here = truths[deployment]
         row["exact return"] = f"{here.mean_return:+.4f}"
         row["meets unseen states"] = f"{here.unseen_state_rate:.1%} of episodes"

@@ -289,6 +289,18 @@ def test_a_projector_shows_both_pictures_of_the_story_and_half_a_screen_of_curve
     settle(page)
     start = page.get_by_role("button", name=re.compile("^Train ")).bounding_box()
     assert start["y"] + start["height"] <= 360, "curves follow below"
+    page.goto("/evaluate")
+    page.get_by_text("From the log alone").wait_for()
+    for by_task in (False, True):
+        if by_task:
+            page.get_by_text("By task", exact=True).click()
+        settle(page)
+        tables = page.locator("[data-testid=stDataFrame] .dvn-scroller")
+        tables.nth(1).wait_for()  # the browser fetches what draws tables when it meets the first one
+        assert tables.count() == 2
+        for table in tables.all():
+            width, room = table.evaluate("scroller => [scroller.scrollWidth, scroller.clientWidth]")
+            assert width <= room, "no column is cut"
 
 
 def test_the_first_visitor_of_a_server_may_come_by_a_deep_link(browser, fresh_server):

@@ -1,5 +1,7 @@
 """Evaluate: estimates beside the truth, refusals in words, a card, and a rehearsal on fresh logs."""
 
+import json
+
 import pytest
 
 import offrl_core as orl
@@ -11,18 +13,19 @@ from tests.traces import AIRLINE, shared_trace
 
 
 def estimates_shown(app):
-    """The table of estimates."""
-    (table,) = [frame.value for frame in app.dataframe if "Importance sampling" in frame.value]
-    return table
+    """The table of estimates: a row for each estimator, a column for each policy."""
+    (table,) = [frame.value for frame in app.dataframe if "estimator" in frame.value]
+    assert set(spec.short for spec in orl.ESTIMATORS.values()) <= set(table["estimator"])
+    return table.set_index("estimator")
 
 
 def test_estimates_stand_beside_the_truth_and_a_card_says_whom_to_believe(app):
     open_page(app, "evaluate", learners="bc,fqi_support,return_conditioned")
     table = estimates_shown(app)
-    assert list(table["policy"]) == ["Copy the log (BC)", "FQI inside the log", *table["policy"][2:]]
+    assert list(table) == ["Copy the log (BC)", "FQI inside the log", *list(table)[2:]]
     dataset = orl.frame(orl.bundled_log("calculator"), edits=split_edits((), 0.5)[0])
     truth = orl.evaluate(orl.train(dataset, "bc").policy, "calculator", "works", dataset.discount).mean_return
-    assert table["exact return"][0] == f"{truth:+.3f}"
+    assert table.loc["exact return"].iloc[0] == f"{truth:+.3f}"
     said = texts(app)
     assert "is worth about" in said
     assert "log's own agent" in said
@@ -31,8 +34,8 @@ def test_estimates_stand_beside_the_truth_and_a_card_says_whom_to_believe(app):
 def test_a_policy_that_leaves_the_log_is_refused_in_words(app):
     open_page(app, "evaluate", edits="drop:mul:recollect", learners="fqi")
     table = estimates_shown(app)
-    refused = [column for column in table if table[column][0] == "refused"]
-    assert any("importance" in column.lower() for column in refused)
+    refused = table.index[table.iloc[:, 0] == "refused"]
+    assert any("importance" in row.lower() for row in refused)
     assert "nan" not in table.to_csv().lower()
 
 
@@ -40,7 +43,7 @@ def test_an_imported_log_has_no_exact_column(app):
     upload(app, "airline.json", shared_trace(AIRLINE).read_bytes())
     app.switch_page("pages/evaluate.py").run()
     assert not app.exception, app.exception
-    assert "exact return" not in estimates_shown(app)
+    assert "exact return" not in estimates_shown(app).index
     assert "no exact value" in texts(app)
     assert not [button for button in app.button if button.label == "Rehearse"]
 
@@ -102,6 +105,17 @@ def test_the_truth_has_every_deployment_length_and_cost(app):
     by_task = app.dataframe[0].value.set_index(["policy", "task"])["success"]
     assert by_task["Naive FQI", "mul"] == "100.0%"
     assert float(by_task["Copy the log (BC)", "mul"].rstrip("%")) < 2
+
+
+def test_the_first_column_of_a_wide_table_stays_and_headings_say_what_they_mean(app):
+    open_page(app, "evaluate", learners="bc,fqi")
+    truth, estimates = (json.loads(frame.proto.columns) for frame in app.dataframe[:2])
+    assert truth["policy"]["pinned"]
+    assert estimates["estimator"]["pinned"]
+    heading = truth["success, mul returns a wrong result"]
+    assert len(heading["label"]) < len("success, mul returns a wrong result")
+    assert "mul returns a wrong result" in heading["help"]
+    assert all(f"{spec.title}. {spec.summary}" in estimates["estimator"]["help"] for spec in orl.ESTIMATORS.values())
 
 
 def test_a_trial_stands_beside_the_exact_value(app):

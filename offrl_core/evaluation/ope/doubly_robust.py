@@ -52,6 +52,7 @@ def weighted_parts(logs: Resamples) -> tuple[FloatArray, FloatArray]:
 
 DR = EstimatorSpec(
     title="Doubly robust",
+    short="Doubly robust",
     summary="Fitted Q evaluation, its errors corrected by importance weights: right if either of the two is.",
     equation=rf"{_TERMS},\quad w_{{i,t}} = \frac1E \rho_{{i,0:t}},\quad {RATIOS}",
     source="Jiang & Li 2016, equation 10",
@@ -62,6 +63,7 @@ DR = EstimatorSpec(
 
 WDR = EstimatorSpec(
     title="Weighted doubly robust",
+    short="Weighted doubly robust",
     summary="Doubly robust, with weights that add up to 1 at each step: a little bias, less spread.",
     equation=rf"{_TERMS},\quad w_{{i,t}} = \frac{{\rho_{{i,0:t}}}}{{\sum_j \rho_{{j,0:t}}}},\quad {RATIOS}",
     source="Thomas & Brunskill 2016 (WDR)",

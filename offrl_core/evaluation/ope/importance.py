@@ -40,6 +40,7 @@ def weighted_per_decision(logs: Resamples) -> FloatArray:
 
 IS = EstimatorSpec(
     title="Importance sampling",
+    short="Importance sampling",
     summary="Weighs the return of each whole episode; no bias, and often a huge spread.",
     equation=rf"\hat V = \frac1E \sum_i w_i G_i,\quad {WHOLE}",
     source="Precup, Sutton & Singh 2000",
@@ -51,6 +52,7 @@ IS = EstimatorSpec(
 
 WIS = EstimatorSpec(
     title="Weighted importance sampling",
+    short="Weighted importance",
     summary="Weighs whole episodes, the weights made to add up to 1: a little bias, far less spread.",
     equation=rf"\hat V = \frac{{\sum_i w_i G_i}}{{\sum_i w_i}},\quad {WHOLE}",
     source="Precup, Sutton & Singh 2000",
@@ -61,6 +63,7 @@ WIS = EstimatorSpec(
 
 PDIS = EstimatorSpec(
     title="Per-decision importance sampling",
+    short="Per decision",
     summary="Weighs each reward by the decisions before it only: no bias, less spread than whole episodes.",
     equation=rf"\hat V = \frac1E \sum_i \sum_t \gamma^t \rho_{{i,0:t}}\, r_{{i,t}},\quad {RATIOS}",
     source="Precup, Sutton & Singh 2000",
@@ -72,6 +75,7 @@ PDIS = EstimatorSpec(
 
 WPDIS = EstimatorSpec(
     title="Weighted per-decision importance sampling",
+    short="Weighted per decision",
     summary="Weighs each reward by the decisions before it, the weights of each step made to add up to 1.",
     equation=(
         r"\hat V = \sum_t \gamma^t \frac{\sum_i \rho_{i,0:t}\, r_{i,t}}{\sum_i \rho_{i,0:t}},\quad "

@@ -76,6 +76,7 @@ def blend_weights(estimates: FloatArray) -> FloatArray:
 
 MAGIC = EstimatorSpec(
     title="Blend of model and weights (MAGIC-like)",
+    short="Model and weights",
     summary="Weighs the first steps, trusts the fitted model for the rest, and mixes by the errors of both.",
     equation=(
         r"\hat V = \sum_j x_j\, g^{(j)},\quad x = \arg\min_{x \ge 0,\, \sum x = 1} x^\top (\hat\Omega + \hat b \hat b^\top)\, x,"

@@ -29,6 +29,7 @@ def marginalized(logs: Resamples) -> FloatArray:
 
 FQE = EstimatorSpec(
     title="Fitted Q evaluation (direct method)",
+    short="Fitted Q evaluation",
     summary="Solves the process that the counts describe. Little spread; right only if the state says all that matters.",
     equation=(
         r"\hat V = \sum_s \hat\mu_0(s) \sum_a \pi_e(a \mid s)\, \hat Q(s,a),\quad "
@@ -49,6 +50,7 @@ FQE = EstimatorSpec(
 
 MIS = EstimatorSpec(
     title="Marginalized importance sampling",
+    short="Marginalized",
     summary="Reweighs single steps, and lets the state visits follow: the horizon no longer multiplies the weights.",
     equation=(
         r"\hat V = \sum_s \hat d(s)\, \hat r(s),\quad "

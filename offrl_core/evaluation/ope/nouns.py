@@ -58,6 +58,7 @@ class EstimatorSpec:
 
     Attributes:
         title: plain words; the field's term is part of it.
+        short: for rows of tables, so short that a phone has room for numbers beside it.
         summary: one sentence for a menu.
         equation: in TeX.
         source: paper and equation or section.
@@ -72,6 +73,7 @@ class EstimatorSpec:
     """
 
     title: str
+    short: str
     summary: str
     equation: str
     source: str
