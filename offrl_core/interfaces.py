@@ -120,14 +120,14 @@ class AlgorithmSpec:
     train_seeds: Callable[..., SeedsTraining] | None = None
 
 
-def require_rewards(dataset: Dataset, learner: str) -> None:
-    """Refuse to learn values where no row has any.
+def require_rewards(dataset: Dataset) -> None:
+    """Refuse to learn values where no row has any; in the same words for all learners, so that pages say it once.
 
     Raises:
         NotPossible: no step of the dataset has both a known reward and a known successor or ending.
     """
     if not dataset.has_rewards:
         raise NotPossible(
-            f"{learner} learns values, and no step of this log has a known reward. "
+            "Values are learned from rewards, and no step of this log has a known reward. "
             "Behavior cloning (bc) needs none; to learn values, load a log with rewards."
         )

@@ -13,7 +13,7 @@ from offrl_core.evaluation.judgement import DecisionCard, judge
 from offrl_core.evaluation.ope import Estimate
 from offrl_core.figures.estimates import make_estimates
 from offrl_core.interfaces import TrainedModel
-from pages._ui import beside, deployed, layout, live, navigation, parameters, rehearsal, split, state, work
+from pages._ui import beside, deployed, layout, live, navigation, parameters, refusals, rehearsal, split, state, work
 
 EXACT = "exact return"
 VERDICTS = {
@@ -28,6 +28,7 @@ def trained_policies(dataset: Dataset) -> dict[str, TrainedModel]:
     """The learners chosen on Train that are done, of a network each policy; what can't be trained here says so."""
     models: dict[str, TrainedModel] = {}
     slow: list[beside.Training] = []
+    blocked: list[tuple[str, str]] = []
     for name in dict.fromkeys(state.get("learners").split(",")):
         spec = orl.ALGORITHMS.get(name)
         if spec is None:
@@ -39,7 +40,8 @@ def trained_policies(dataset: Dataset) -> dict[str, TrainedModel]:
                 models |= beside.distinct_models(dataset, name)
                 slow.append(beside.training_of(dataset, name))
         except orl.OffRLError as error:
-            layout.error(f"{spec.short}: {error}")
+            blocked.append((spec.short, str(error)))
+    refusals.render_blocked(blocked)
     # What a network learned from the whole log can't be judged on a part of the same log: it is trained on the rest here.
     missing = [training for training in slow if not all(run.model for run in training.runs())]
     if missing:

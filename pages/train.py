@@ -6,7 +6,7 @@ import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.interfaces import TrainedModel
 from offrl_core.params import params_of
-from pages._ui import beside, config_form, layout, live, navigation, parameters, pins, results, state, work
+from pages._ui import beside, config_form, layout, live, navigation, parameters, pins, refusals, results, state, work
 
 
 def chosen_learners() -> list[str]:
@@ -91,7 +91,7 @@ def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset)
 
 def render_page(now: work.Current) -> None:
     """Choice, slow trainings, table, details."""
-    dataset, models, trainings = now.dataset, {}, []
+    dataset, models, trainings, blocked = now.dataset, {}, [], []
     for algorithm in render_choice():
         try:
             if orl.ALGORITHMS[algorithm].instant:
@@ -101,7 +101,8 @@ def render_page(now: work.Current) -> None:
             else:
                 trainings.append(beside.training_of(dataset, algorithm))
         except orl.OffRLError as error:
-            layout.error(f"{orl.ALGORITHMS[algorithm].short}: {error}")
+            blocked.append((orl.ALGORITHMS[algorithm].short, str(error)))
+    refusals.render_blocked(blocked)
     if trainings:
         live.render_trainings(trainings)
     pins.render_pins(now)

@@ -59,8 +59,8 @@ def train_seeds(
     resume_from: Sequence[Mapping[str, Any]] | None = None,
 ) -> SeedsTraining:
     """Gradient steps on critic and policy, for all seeds at once."""
-    require_rewards(dataset, "The advantage-weighted actor-critic")
-    require_torch("The advantage-weighted actor-critic")
+    require_rewards(dataset)
+    require_torch()
     from . import networks
     from .networks import cross_entropy, rows_of, squared_error
 

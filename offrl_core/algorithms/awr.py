@@ -71,7 +71,7 @@ class AwrConfig:
 def train(dataset: Dataset, config: AwrConfig, *, seed: int) -> Training:
     """Judge every row, then copy the log with weights."""
     del seed  # nothing is drawn
-    require_rewards(dataset, "Advantage-weighted regression")
+    require_rewards(dataset)
     if config.returns == "logged":
         model = yield from _from_logged_returns(dataset, config)
     else:

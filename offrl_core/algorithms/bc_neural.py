@@ -58,7 +58,7 @@ def train_seeds(
     resume_from: Sequence[Mapping[str, Any]] | None = None,
 ) -> SeedsTraining:
     """Gradient steps on the cross-entropy, for all seeds at once."""
-    require_torch("Behavior cloning")
+    require_torch()
     from . import networks
     from .networks import cross_entropy, rows_of
 

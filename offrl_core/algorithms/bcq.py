@@ -53,7 +53,7 @@ class BcqConfig:
 def train(dataset: Dataset, config: BcqConfig, *, seed: int) -> Training:
     """Sweep over the aggregated counts, among the actions that are frequent enough."""
     del seed  # sweeps draw nothing
-    require_rewards(dataset, "Batch-constrained Q-learning")
+    require_rewards(dataset)
     competing = frequent_actions(dataset.visitation_counts, config.threshold)
     mdp = dataset.empirical_mdp(competing, config.default_value)
     choosable = np.isfinite(mdp.rewards.T)  # competing, or valid where nothing was seen

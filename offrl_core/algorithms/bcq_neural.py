@@ -67,8 +67,8 @@ def train_seeds(
     resume_from: Sequence[Mapping[str, Any]] | None = None,
 ) -> SeedsTraining:
     """Gradient steps on imitation and constrained values, for all seeds at once."""
-    require_rewards(dataset, "Batch-constrained Q-learning with networks")
-    require_torch("Batch-constrained Q-learning")
+    require_rewards(dataset)
+    require_torch()
     from . import networks
     from .networks import cross_entropy, rows_of, squared_error
 

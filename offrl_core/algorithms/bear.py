@@ -59,7 +59,7 @@ class BearConfig:
 def train(dataset: Dataset, config: BearConfig, *, seed: int) -> Training:
     """Alternate between the best policy within the distance and its values."""
     del seed  # nothing is drawn
-    require_rewards(dataset, "Learning within a distance of the log")
+    require_rewards(dataset)
     behavior = behavior_or_uniform(dataset.behavior_probabilities, dataset.valid_mask)
     seen, start = behavior > 0, np.ascontiguousarray(behavior.T)
     mdp = without_holes(dataset.empirical_mdp(seen, config.default_value))

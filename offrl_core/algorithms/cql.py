@@ -74,7 +74,7 @@ class CqlConfig:
 def train(dataset: Dataset, config: CqlConfig, *, seed: int) -> Training:
     """Alternate between Bellman targets and the exact minimum of the penalised fit."""
     del seed  # nothing is drawn
-    require_rewards(dataset, "Conservative Q-learning")
+    require_rewards(dataset)
     # Actions first from here to the end, as in the process.
     valid = np.ascontiguousarray(dataset.valid_mask.T)
     behavior = np.ascontiguousarray(dataset.behavior_probabilities.T)

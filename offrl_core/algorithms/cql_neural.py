@@ -64,8 +64,8 @@ def train_seeds(
     resume_from: Sequence[Mapping[str, Any]] | None = None,
 ) -> SeedsTraining:
     """Gradient steps on the penalised fit, for all seeds at once."""
-    require_rewards(dataset, "Conservative Q-learning with a network")
-    require_torch("Conservative Q-learning")
+    require_rewards(dataset)
+    require_torch()
     from . import networks
     from .networks import cross_entropy, rows_of, squared_error
 

@@ -113,7 +113,7 @@ def train(
 ) -> Training:
     """Learn to name the logged action, batch by batch; large batches in parts, with a sign of life after each."""
     sequences = _sequences(dataset)
-    require_torch("The Decision Transformer")
+    require_torch()
     learner = _Learner(dataset, sequences, config, seed)
     if resume_from:
         learner.go_on_from(resume_from)

@@ -50,8 +50,8 @@ def judge_seeds(
     Returns:
         Models with the policy as it was given and the ``q_values`` of each seed.
     """
-    require_rewards(dataset, "Fitted Q evaluation with a network")
-    require_torch("Fitted Q evaluation")
+    require_rewards(dataset)
+    require_torch()
     check_shape("probabilities", probabilities, (dataset.n_states, dataset.n_actions))
     import torch
 

@@ -41,7 +41,7 @@ class FqiConfig:
 def train(dataset: Dataset, config: FqiConfig, *, seed: int) -> Training:
     """Sweep over the aggregated counts until the values stand still."""
     del seed  # sweeps draw nothing
-    require_rewards(dataset, "Fitted Q iteration")
+    require_rewards(dataset)
     allowed = dataset.valid_mask if config.maximum == "valid" else np.ones_like(dataset.valid_mask)
     mdp = dataset.empirical_mdp(allowed, config.default_value)
     q_values, change, choosable = mdp.rewards, np.inf, np.ascontiguousarray(allowed.T)

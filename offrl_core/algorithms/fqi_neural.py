@@ -64,8 +64,8 @@ def train_seeds(
     resume_from: Sequence[Mapping[str, Any]] | None = None,
 ) -> SeedsTraining:
     """Gradient steps on the Bellman error, for all seeds at once."""
-    require_rewards(dataset, "Fitted Q iteration with a network")
-    require_torch("Fitted Q iteration")
+    require_rewards(dataset)
+    require_torch()
     from . import networks
     from .networks import rows_of, squared_error
 

@@ -50,7 +50,7 @@ def train(
 ) -> Training:
     """Replay the rows; plain Python lists, because one update at a time is what the procedure is."""
     del seed  # the order of the log is fixed
-    require_rewards(dataset, "Row-by-row FQI")
+    require_rewards(dataset)
     rows = dataset.transitions()
     usable = ~rows.timeouts & ~np.isnan(rows.rewards)
     replay = list(

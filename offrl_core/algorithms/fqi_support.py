@@ -47,7 +47,7 @@ class FqiSupportConfig:
 def train(dataset: Dataset, config: FqiSupportConfig, *, seed: int) -> Training:
     """Sweep over the aggregated counts, inside the support only."""
     del seed  # sweeps draw nothing
-    require_rewards(dataset, "Support-constrained FQI")
+    require_rewards(dataset)
     supported = dataset.support_mask(config.min_count)
     mdp = dataset.empirical_mdp(supported, config.default_value)
     choosable = np.isfinite(mdp.rewards.T)  # supported, or valid where nothing is supported

@@ -57,7 +57,7 @@ class IqlConfig:
 def train(dataset: Dataset, config: IqlConfig, *, seed: int) -> Training:
     """Sweep: expectile over logged actions, then backup; extract the policy at the end."""
     del seed  # nothing is drawn
-    require_rewards(dataset, "Implicit Q-learning")
+    require_rewards(dataset)
     behavior = behavior_or_uniform(dataset.behavior_probabilities, dataset.valid_mask)
     seen, weights = behavior > 0, np.ascontiguousarray(behavior.T)
     mdp = dataset.empirical_mdp(seen, config.default_value)

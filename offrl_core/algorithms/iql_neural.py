@@ -57,8 +57,8 @@ def train_seeds(
     resume_from: Sequence[Mapping[str, Any]] | None = None,
 ) -> SeedsTraining:
     """Gradient steps on the three losses, for all seeds at once."""
-    require_rewards(dataset, "Implicit Q-learning with networks")
-    require_torch("Implicit Q-learning")
+    require_rewards(dataset)
+    require_torch()
     from . import networks
     from .networks import cross_entropy, rows_of, squared_error
 

@@ -55,7 +55,7 @@ class KlConfig:
 def train(dataset: Dataset, config: KlConfig, *, seed: int) -> Training:
     """Sweep with soft values until they stand still."""
     del seed  # sweeps draw nothing
-    require_rewards(dataset, "KL-regularized improvement")
+    require_rewards(dataset)
     behavior = behavior_or_uniform(dataset.behavior_probabilities, dataset.valid_mask)
     seen, prior = behavior > 0, np.ascontiguousarray(behavior.T)
     mdp = dataset.empirical_mdp(seen, config.default_value)

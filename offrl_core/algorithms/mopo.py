@@ -61,7 +61,7 @@ class MopoConfig:
 def train(dataset: Dataset, config: MopoConfig, *, seed: int) -> Training:
     """Penalise the model's rewards, then sweep."""
     del seed  # sweeps draw nothing
-    require_rewards(dataset, "Planning in a penalised model")
+    require_rewards(dataset)
     competing = competing_pairs(config.maximum, dataset.valid_mask, dataset.support_mask())
     model = dataset.empirical_mdp(competing, config.default_value)
     scale = config.penalty_weight * reward_span(dataset.reward_range)

@@ -69,7 +69,7 @@ class MorelConfig:
 def train(dataset: Dataset, config: MorelConfig, *, seed: int) -> Training:
     """Cut the unknown pairs out of the model, then sweep."""
     del seed  # sweeps draw nothing
-    require_rewards(dataset, "Planning with a halt")
+    require_rewards(dataset)
     if dataset.discount == 1:
         raise NotPossible(
             "MOReL's halt costs something on every step for ever, which is infinite at discount 1. "

@@ -90,15 +90,15 @@ def target_update_param() -> Any:
     )
 
 
-def require_torch(learner: str) -> None:
-    """Refuse to train a network where nothing can.
+def require_torch() -> None:
+    """Refuse to train a network where nothing can; in the same words for all learners, so that pages say it once.
 
     Raises:
         NotPossible: PyTorch isn't installed.
     """
     if importlib.util.find_spec("torch") is None:
         raise NotPossible(
-            f"{learner} trains a small network, and that needs PyTorch, which is not installed here. "
+            "Training a network needs PyTorch, which is not installed here. "
             "Get it with: pip install torch==2.13.0. All tables work without it."
         )
 

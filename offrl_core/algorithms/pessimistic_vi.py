@@ -58,7 +58,7 @@ class PessimisticViConfig:
 def train(dataset: Dataset, config: PessimisticViConfig, *, seed: int) -> Training:
     """Take the penalty off the mean rewards, then sweep."""
     del seed  # sweeps draw nothing
-    require_rewards(dataset, "Pessimistic value iteration")
+    require_rewards(dataset)
     competing = competing_pairs(config.maximum, dataset.valid_mask, dataset.support_mask())
     model = dataset.empirical_mdp(competing, config.default_value)
     scale = config.penalty_weight * reward_span(dataset.reward_range)

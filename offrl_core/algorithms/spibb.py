@@ -57,7 +57,7 @@ class SpibbConfig:
 def train(dataset: Dataset, config: SpibbConfig, *, seed: int) -> Training:
     """Sweep over the aggregated counts with the rare pairs held."""
     del seed  # sweeps draw nothing
-    require_rewards(dataset, "Baseline bootstrapping")
+    require_rewards(dataset)
     behavior = behavior_or_uniform(dataset.behavior_probabilities, dataset.valid_mask)
     free = dataset.valid_mask & (dataset.visitation_counts >= config.n_wedge)
     choosable = free | (behavior > 0)

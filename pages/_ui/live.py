@@ -23,7 +23,7 @@ from offrl_core.history import Event
 from offrl_core.jobs import Job, default_engine
 from offrl_core.runs import pack_runs
 
-from . import layout, pins, state, work
+from . import layout, pins, refusals, state, work
 from .beside import SeedRun, Training
 from .picture import render_picture
 
@@ -82,6 +82,12 @@ def _look(trainings: Sequence[Training], going: list[list[bool]], pause: float) 
     found = [training.runs() for training in trainings]
     if [[run.unfinished for run in runs] for runs in found] != going or _seconds_between_looks() > 2 * pause:
         st.rerun()
+    refusals.render_blocked(
+        (training.spec.short, run.job.error)
+        for training, runs in zip(trainings, found, strict=True)
+        for run in runs
+        if run.job and run.state == "failed"
+    )
     for training, runs in zip(trainings, found, strict=True):
         if any(run.job or run.model for run in runs):
             with st.container(border=True):
@@ -191,9 +197,6 @@ def _render_news(training: Training, runs: list[SeedRun]) -> None:
             layout.warning(f"{training.spec.short}, {seed}{run.model.problem}", icon=":material/warning:")
         if run.job is not None and run.job.note:
             layout.warning(run.job.note)
-    failed = {run.job.error: run for run in runs if run.job and run.state == "failed"}
-    for sentence in failed:
-        layout.error(f"{training.spec.short}: {sentence}")
     stopped = [str(run.seed) for run in runs if run.state == "cancelled"]
     if stopped:
         several = f"Seeds {', '.join(stopped)} were" if len(stopped) > 1 else f"Seed {stopped[0]} was"

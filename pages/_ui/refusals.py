@@ -1,6 +1,8 @@
-"""Why there is no number: refused estimates, each reason once."""
+"""Why there is no number: learners that can't be trained and refused estimates, each reason once."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import streamlit as st
 
@@ -9,6 +11,20 @@ from offrl_core.dataset import Dataset
 from offrl_core.interfaces import TrainedModel
 
 from . import layout, work
+
+
+def render_blocked(blocked: Iterable[tuple[str, str]]) -> None:
+    """Why learners have no model: a box for each reason, with all the learners it holds for.
+
+    Args:
+        blocked: short title of a learner and its reason.
+    """
+    reasons: dict[str, list[str]] = {}
+    for learner, reason in dict.fromkeys(blocked):
+        reasons.setdefault(reason, []).append(learner)
+    for reason, learners in reasons.items():
+        *others, last = learners
+        layout.error(f"{', '.join(others)} and {last}: {reason}" if others else f"{last}: {reason}")
 
 
 def render_refusals(dataset: Dataset, models: dict[str, TrainedModel | None]) -> None:

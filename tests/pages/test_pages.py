@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from offrl_core.worlds import WORLDS
 from tests.pages.conftest import open_page, shown, texts
@@ -106,8 +107,21 @@ def test_unknown_rewards_are_refused_by_value_learners_and_never_become_zero(app
     upload(app, "odd.jsonl", ODD_LOGS["no rewards at all"])
     app.switch_page("pages/train.py").run()
     refusals = [shown(error.value) for error in app.error]
-    assert len(refusals) == 3  # fqi, fqi_support, cql; bc needs no reward
-    assert all("no step of this log has a known reward" in refusal for refusal in refusals)
+    assert len(refusals) == 1, "the reason once, with the learners it holds for; bc needs no reward"
+    assert refusals[0].startswith("Naive FQI, FQI inside the log and Careful (CQL): ")
+    assert refusals[0].count("no step of this log has a known reward") == 1
+    app.switch_page("pages/evaluate.py").run()
+    assert [shown(error.value) for error in app.error] == refusals
+
+
+def test_a_reason_is_said_once_for_all_it_holds_for():
+    def page():
+        from pages._ui import refusals
+
+        refusals.render_blocked([("A", "no."), ("B", "why."), ("C", "no."), ("A", "no."), ("D", "no.")])
+
+    boxes = [shown(error.value) for error in AppTest.from_function(page).run().error]
+    assert boxes == ["A, C and D: no.", "B: why."]
 
 
 def test_a_link_sets_every_page_up(app):
