@@ -132,8 +132,8 @@ def make_flow(flow: Sequence[FlowLink]) -> go.Figure:
             ],
             "hovertemplate": "%{source.label} → %{target.label}: %{value:.1%} of the episodes<extra></extra>",
         },
-        # White with a dark rim is read on the blue of either theme.
-        "textfont": {"size": 13, "color": "#ffffff", "shadow": "0 0 3px #17212B, 0 0 3px #17212B, 0 0 2px #17212B"},
+        # In the page's own ink, without the rim that Plotly gives it: links let the page through, so it is read on them.
+        "textfont": {"size": 13, "shadow": "none"},
     }
     layout = house_layout(height=FLOW_HEIGHT)
     layout["margin"] = {"l": 8, "r": 8, "t": FLOW_MARGIN, "b": FLOW_MARGIN}

@@ -331,6 +331,7 @@ def test_a_flow_marks_what_is_unsupported_by_colour_and_cross():
     assert orange == ["mul ✕"]
     assert sum(diagram.link.value) == pytest.approx(2.0)
     assert all(0 < place < 1 for place in (*diagram.node.x, *diagram.node.y))
+    assert (diagram.textfont.color, diagram.textfont.shadow) == (None, "none"), "the page's own ink, sharp"
 
 
 def test_a_flow_of_many_actions_puts_the_rare_ones_together():
