@@ -137,7 +137,10 @@ TERMS: dict[str, Term] = {
         "J(policy) − J(copy) ≤ ε T² · range of a reward",
         "Ross & Bagnell 2010, theorem 2.1",
     ),
-    "coverage": Term("Which pairs of state and action a log supports. What it doesn't cover, it can't teach."),
+    "coverage": Term(
+        "Which pairs of state and action a log supports. What it doesn't cover, it can't teach. Counts are out of the valid "
+        "pairs in the states that the log shows; only Ceiling, in worlds, counts out of all that can be reached."
+    ),
     "spread": Term(
         "Networks that differ in nothing but their seed agree where rows speak, and each makes up a value of its own elsewhere. "
         "Agreement is no proof: an error that all share doesn't show.",
@@ -168,7 +171,7 @@ TERMS: dict[str, Term] = {
         "trace → (sₜ, aₜ, rₜ, γ)",
     ),
     "density": Term(
-        "Share of the valid pairs of state and action that the log shows at all.",
+        "Share of the valid pairs of state and action that the log shows at all, out of those in the states it shows.",
         "#{(s,a): n(s,a) ≥ 1} / #{(s,a) valid}",
     ),
     "aliasing": Term(

@@ -88,9 +88,15 @@ def render_measures(dataset: Dataset, found: Ceiling) -> None:
         most, sentence = f"{ratio.value:,.1f} times", ratio.sentence
     numbers = {
         "Quality of its episodes": (_percent(quality.trajectory_quality), "trajectory_quality"),
-        "Pairs covered": (_percent(quality.state_action_coverage), "state_action_coverage"),
+        f"Valid pairs seen, of {'all that can be reached' if quality.against_truth else 'those in its states'}": (
+            _percent(quality.state_action_coverage),
+            "state_action_coverage",
+        ),
         "Variety of its choices": (_percent(quality.behavior_entropy), "behavior_entropy"),
-        "Backups to look ahead": ("over 20" if quality.lookahead is None else str(quality.lookahead), "lookahead"),
+        "Backups to look ahead": (
+            "over 20" if quality.lookahead is None else str(quality.lookahead),
+            "lookahead",
+        ),
         f"Best action seen < {quality.few} times": (_percent(quality.thin_states), "thin_choices"),
         "Most over-used pair": (most, "concentrability"),
     }

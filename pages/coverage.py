@@ -112,7 +112,8 @@ def render_numbers(before: Dataset, after: Dataset) -> None:
     """Pairs, states, steps and episodes, before and after."""
     with st.container(horizontal=True):
         for name, count in {
-            "Valid pairs seen": lambda d: int((d.support_mask(state.get("min_count")) & d.valid_mask).sum()),
+            "Valid pairs in its states": lambda d: int(d.valid_mask.sum()),
+            "of these supported": lambda d: int((d.support_mask(state.get("min_count")) & d.valid_mask).sum()),
             "States": lambda d: d.n_states,
             "Steps": lambda d: d.n_transitions,
             "Episodes": lambda d: d.n_episodes,

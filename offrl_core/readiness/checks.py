@@ -351,8 +351,8 @@ def _unseen_pairs(facts: Facts) -> Finding | None:
     pair = "valid state-action pair" if cover.validity_known else "state-action pair"
     return Finding(
         key="unseen pairs",
-        sentence=f"{_share(n, cover.n_pairs_valid, pair).capitalize()} were never seen: a learner that isn't held back by the "
-        "data guesses there.",
+        sentence=f"{_share(n, cover.n_pairs_valid, pair).capitalize()} in the log's states were never seen: a learner that "
+        "isn't held back by the data guesses there.",
         fix="Log the actions that were never tried, or keep the learner inside the log (support-constrained, CQL).",
         weakens=BOOTSTRAP,
         n=n,

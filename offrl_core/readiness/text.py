@@ -114,7 +114,11 @@ def _coverage_table(facts: Facts) -> Table | None:
 
 
 def _pair_rows(cover: Coverage) -> list[tuple[str, str]]:
-    valid = "valid state-action pairs" if cover.validity_known else "state-action pairs (which are valid isn't said)"
+    valid = (
+        "valid state-action pairs in these states"
+        if cover.validity_known
+        else "state-action pairs in these states (which are valid isn't said)"
+    )
     return [
         ("states", f"{cover.n_states:,}"),
         ("states where different actions were seen", f"{cover.n_states_with_choice:,}"),

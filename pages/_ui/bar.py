@@ -61,7 +61,7 @@ def _render_chips(now: work.Current) -> None:
             left = f"**{last.n_steps:,}** of {first.n_steps:,} steps" if now.edits else f"**{last.n_steps:,}** steps"
             pairs = f"{int((dataset.support_mask() & dataset.valid_mask).sum()):,} of {int(dataset.valid_mask.sum()):,}"
             known = "valid " if dataset.validity_known else ""
-            st.caption(f"{left} · {last.n_episodes:,} episodes · {pairs} {known}state-action pairs seen")
+            st.caption(f"{left} · {last.n_episodes:,} episodes · {pairs} {known}state-action pairs seen in its states")
 
 
 def render_link(place: DeltaGenerator) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 from streamlit.testing.v1 import AppTest
 
+import offrl_core as orl
 from offrl_core.worlds import WORLDS
 from tests.pages.conftest import open_page, shown, texts
 from tests.traces import AIRLINE, shared_trace
@@ -122,6 +123,19 @@ def test_a_reason_is_said_once_for_all_it_holds_for():
 
     boxes = [shown(error.value) for error in AppTest.from_function(page).run().error]
     assert boxes == ["A, C and D: no.", "B: why."]
+
+
+def test_counts_of_pairs_say_what_they_are_counted_out_of(app):
+    open_page(app, "coverage", edits="drop:mul:recollect")
+    dataset = orl.frame(orl.bundled_log("calculator"), edits=[orl.DropAction("mul", how="recollect")])
+    seen, valid = int((dataset.support_mask() & dataset.valid_mask).sum()), int(dataset.valid_mask.sum())
+    assert f"{seen} of {valid} valid state-action pairs seen in its states" in texts(app)
+    told = {metric.label: metric.value for metric in app.metric}
+    assert (told["Valid pairs in its states"], told["of these supported"]) == (str(valid), str(seen))
+    app.switch_page("pages/ceiling.py").run()
+    told = {metric.label: metric.value for metric in app.metric}
+    share = float(told["Valid pairs seen, of all that can be reached"].rstrip("%")) / 100
+    assert share < seen / valid - 0.1  # the world has more states than this log comes to
 
 
 def test_a_link_sets_every_page_up(app):
