@@ -25,7 +25,8 @@ def render_bar() -> DeltaGenerator:
             key=state.widget_key("data"),
             on_change=_take_log,
             width=340,
-            help="What the agent did. Bundled logs, one you generate, or trace files you load on the Data page.",
+            help="What the agent did. Two bundled logs of the same calculator agent: in one it uses all its tools, in the other "
+            "it never calls mul. Or one you generate, or trace files you load on the Data page.",
         )
         _render_chips(now)
         place_of_link = st.container(width="content")

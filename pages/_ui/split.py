@@ -46,6 +46,7 @@ def render_split(learn: Dataset, judge: Dataset) -> None:
         )
     else:
         st.caption(
-            f"Learned from {learn.n_episodes:,} episodes, judged on the other {judge.n_episodes:,}; no episode is in both. The "
-            "policies on the other pages learn from all."
+            f"Learned from {learn.n_episodes:,} episodes, judged on the other {judge.n_episodes:,}; no episode is in both. “The "
+            "log” of each is its own part: what only the other part shows counts as never seen. The policies on the other "
+            "pages learn from all."
         )

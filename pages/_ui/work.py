@@ -32,8 +32,8 @@ from offrl_core.worlds import WORLDS
 from . import reward_forms, state
 
 BUNDLED_TITLES = {
-    "calculator": "Calculator agent, with mul",
-    "calculator_without_mul": "Calculator agent, without mul",
+    "calculator": "Calculator agent with all its tools",
+    "calculator_without_mul": "Same agent, never calls mul",
 }
 GENERATED = "generated"
 UPLOAD_PREFIX = "upload:"

@@ -78,6 +78,7 @@ def test_learning_and_judging_share_no_episode_unless_asked_to(app):
     learn, judge = (orl.frame(orl.bundled_log("calculator"), edits=edits) for edits in split_edits((), 0.5))
     said = texts(app)
     assert f"Learned from {learn.n_episodes:,} episodes, judged on the other {judge.n_episodes:,}" in said
+    assert "what only the other part shows counts as never seen" in said
     assert "flatters" not in said
     app.button_group(key="w:split").set_value("0").run()
     assert not app.exception, app.exception
