@@ -198,8 +198,8 @@ TERMS: dict[str, Term] = {
         "Sutton & Barto 2018, section 11.3",
     ),
     "growth": Term(
-        "Factor by which every error is multiplied in one sweep over the log. Above 1 it explodes, however small it began; "
-        "below 1 it dies away.",
+        "What one sweep over the log multiplies every error by (the spectral radius, in closed form). Above 1 it explodes, "
+        "however small it began; below 1 it dies away.",
         "ρ = spectral radius of the sweep, largest |Q| after k sweeps ∝ ρᵏ",
         "Tsitsiklis & Van Roy 1996, section 5; Baird 1995, section 3",
     ),

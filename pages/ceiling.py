@@ -93,7 +93,7 @@ def render_measures(dataset: Dataset, found: Ceiling) -> None:
             "state_action_coverage",
         ),
         "Variety of its choices": (_percent(quality.behavior_entropy), "behavior_entropy"),
-        "Backups to look ahead": (
+        "Steps to look ahead": (
             "over 20" if quality.lookahead is None else str(quality.lookahead),
             "lookahead",
         ),

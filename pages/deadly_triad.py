@@ -98,11 +98,11 @@ def ways_of(problem: LinearProblem, n_sweeps: int) -> dict[str, tuple[Iterates, 
 
 
 def render_table(ways: dict[str, tuple[Iterates, float | None]]) -> None:
-    """Factor per sweep and outcome of each way."""
+    """What each sweep multiplies the error by, and the outcome, for each way."""
     lines = [
         {
             "way of learning": title,
-            "factor per sweep": "by which action is best" if rate is None else f"{rate:.4f}",
+            "each sweep multiplies the error by": "by which action is best" if rate is None else f"{rate:.4f}",
             f"largest |Q| after {len(run.q_values) - 1:,} sweeps": f"{run.largest[-1]:.3g}",
             "so the error": outcome(run),
         }
@@ -119,7 +119,7 @@ def render_rate(problem: LinearProblem, n_sweeps: int) -> None:
     """The closed form with its number, and where it tips."""
     rate = problem.growth(state.get("triad_discount"))
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        st.metric("Factor per sweep (closed form)", f"{rate:.4f}", help=layout.tip("growth"), width="content")
+        st.metric("Each sweep multiplies errors by (ρ)", f"{rate:.4f}", help=layout.tip("growth"), width="content")
         st.metric(
             f"Powers of ten in {n_sweeps:,} sweeps",
             f"{n_sweeps * math.log10(max(rate, 1e-300)):+,.1f}",

@@ -75,9 +75,10 @@ def blend_weights(estimates: FloatArray) -> FloatArray:
 
 
 MAGIC = EstimatorSpec(
-    title="Blend of model and weights (MAGIC-like)",
+    title="Blend of model and weights (after MAGIC)",
     short="Model and weights",
-    summary="Weighs the first steps, trusts the fitted model for the rest, and mixes by the errors of both.",
+    summary="Weighs the first steps, trusts the fitted model for the rest, and mixes by the errors of both (MAGIC: model and "
+    "guided importance sampling combining).",
     equation=(
         r"\hat V = \sum_j x_j\, g^{(j)},\quad x = \arg\min_{x \ge 0,\, \sum x = 1} x^\top (\hat\Omega + \hat b \hat b^\top)\, x,"
         r"\quad g^{(j)} = \sum_{t<j} \gamma^t \sum_i \left[ w_{i,t} (r_{i,t} - \hat Q(s_{i,t},a_{i,t})) "
