@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 ABOUT_EQUAL = 0.005  # success rates closer than this count as the same
+DIAL_STEP, DIAL_TOP = 0.05, 1.0  # of the dial for the guess
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,8 @@ class Scene:
         success: learner (bc, fqi, fqi_support, cql) -> exact probability of success.
         success_if_works: the same once deployed where mul works.
         guessing_tasks: tasks on which naive FQI, once x and y are known, picks an action the log never shows there.
-        best_seen_value: largest learned Q among the seen actions there, reward units.
+        best_seen: task -> largest learned Q among the actions that the log shows there once x and y are known, reward units;
+            tasks on which it never gets there are left out.
         times_seen_mul: rows that call mul at that choice.
     """
 
@@ -29,7 +32,7 @@ class Scene:
     success: Mapping[str, float]
     success_if_works: Mapping[str, float]
     guessing_tasks: tuple[str, ...]
-    best_seen_value: float
+    best_seen: Mapping[str, float]
     times_seen_mul: int
 
 
@@ -45,19 +48,27 @@ def _percent(value: float) -> str:
 def _what_happened(scene: Scene) -> str:
     naive, inside = scene.success["fqi"], scene.success["fqi_support"]
     before, stays = scene.success_if_works["fqi"], scene.success_if_works["fqi_support"]
-    if scene.mul_out and before - naive > ABOUT_EQUAL:
-        return (
-            f"**Naive FQI's luck is gone.** Where `mul` works it solves {_percent(before)} of the tasks, here "
-            f"{_percent(naive)}. FQI inside the log solves {_percent(stays)} there and {_percent(inside)} here."
-        )
     numbers = f"Naive FQI solves {_percent(naive)} of the tasks, FQI inside the log {_percent(inside)}."
-    if abs(naive - inside) <= ABOUT_EQUAL:
+    if scene.mul_out and before - naive > ABOUT_EQUAL:
+        numbers += f" Where `mul` works, it is {_percent(before)} and {_percent(stays)}."
+    lead = _lead(scene)
+    if lead == 0 and scene.mul_out and before - stays > ABOUT_EQUAL:
+        return f"**Naive FQI's luck is gone, yet it does no worse than FQI inside the log.** {numbers}"
+    if lead == 0:
         return f"**Both end up equal.** {numbers}"
-    return f"**{'Naive FQI' if naive > inside else 'FQI inside the log'} wins.** {numbers}"
+    if lead < 0 and scene.mul_out and scene.guessing_tasks:
+        return f"**Naive FQI pays for its guess.** {numbers}"
+    return f"**{'Naive FQI' if lead > 0 else 'FQI inside the log'} wins.** {numbers}"
+
+
+def _lead(scene: Scene) -> int:
+    """1 where naive FQI solves more than FQI inside the log, 0 where they are about equal, -1 where it solves less."""
+    ahead = scene.success["fqi"] - scene.success["fqi_support"]
+    return 0 if abs(ahead) <= ABOUT_EQUAL else int(math.copysign(1, ahead))
 
 
 def _why(scene: Scene) -> str:
-    value, best = f"{scene.default_value:+.2f}", f"{scene.best_seen_value:+.3f}"
+    value, best = f"{scene.default_value:+.2f}", f"{scene.best_seen['mul']:+.3f}"
     if not scene.mul_out:
         return (
             f"On mul tasks the log shows `mul` {scene.times_seen_mul:,} times, so its value rests on data, and every learner "
@@ -72,6 +83,7 @@ def _why(scene: Scene) -> str:
         return (
             f"The log never shows `mul`. Naive FQI values what it never saw at {value}, which on mul tasks beats the best seen "
             f"action ({best}), so it runs to `mul` there: a guess, not knowledge. {_LUCK[scene.deployment]}"
+            + (_NOTHING_TO_LOSE if scene.deployment != "works" and _lead(scene) == 0 else "")
         )
     others = " and ".join(task for task in scene.guessing_tasks if task != "mul")
     return (
@@ -85,22 +97,37 @@ _LUCK = {
     "broken": "Here the guess is wrong: `mul` returns garbage.",
     "crash": "Here the guess is wrong: `mul` crashes the episode.",
 }
+_NOTHING_TO_LOSE = " It costs nothing only because FQI inside the log, picking among what it saw, fares no better."
 
 
 def _what_the_log_knows(scene: Scene) -> str:
     if scene.mul_out and not scene.guessing_tasks:
         return (
             "At this guess nobody calls `mul`, so the second switch changes nothing. Raise the guess above "
-            f"{scene.best_seen_value:+.3f} and see who runs to it."
+            f"{scene.best_seen['mul']:+.3f} and see who runs to it."
         )
     if scene.mul_out:
         return (
             "The log is word for word the same whether `mul` works, is broken or crashes. No method that reads only this log "
-            "can tell the three apart; turn the second switch and see who pays."
+            f"can tell the three apart.{_where_it_costs(scene)}"
         )
     if scene.deployment == "works":
         return "With full coverage there is nothing to guess. Take `mul` out of the log to see what guessing does."
     return (
         "The log was written when `mul` still worked, and all learners trust it: they fail together on mul tasks, because the "
         "world changed after the log was written. That is a shifted world, not missing coverage."
+    )
+
+
+def _where_it_costs(scene: Scene) -> str:
+    """What to try next: the guess at which naive FQI gives up a choice that the log backs."""
+    others = [value for task, value in scene.best_seen.items() if task != "mul"]
+    if scene.guessing_tasks != ("mul",) or not others:
+        return ""
+    higher = DIAL_STEP * (math.floor(min(others) / DIAL_STEP) + 1)
+    if not scene.default_value < higher <= DIAL_TOP:
+        return ""
+    return (
+        f" **Is guessing harmless, then? Try the guess at {higher:.2f}:** above {min(others):+.3f} naive FQI runs to "
+        "`mul` on other tasks, too, where the log does show a choice worth that much."
     )

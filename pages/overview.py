@@ -56,7 +56,7 @@ def render_controls() -> None:
             step=0.05,
             **state.bound("guess"),
             width=360,
-            help="The value the learners give to pairs without data: Q(s, a) = Q₀ where n(s, a) = 0. Near −1.005 it tips.",
+            help="Value the learners give to pairs without data: Q(s, a) = Q₀ where n(s, a) = 0. It tips near −1.005 and +0.86.",
         )
 
 
@@ -109,16 +109,15 @@ def make_scene(dataset, models, truths, row: int, deployment: str) -> Scene:
     """The numbers behind the paragraph."""
     naive = models["fqi"]
     counts = dataset.visitation_counts[row]
-    mul = dataset.actions.index("mul")
     return Scene(
-        mul_out=not counts[mul],
+        mul_out=not counts[dataset.actions.index("mul")],
         deployment=deployment,
         default_value=state.get("guess"),
         success={name: truths[orl.ALGORITHMS[name].short].success_rate for name in LEARNERS},
         success_if_works={name: work.truth(dataset, models[name], "works").success_rate for name in LEARNERS},
         guessing_tasks=tuple(task for task in SPEC.tasks if guesses(dataset, naive, f"{task}: x, y known")),
-        best_seen_value=float(np.nanmax(np.where(counts > 0, naive.q_values[row], np.nan))),
-        times_seen_mul=int(counts[mul]),
+        best_seen=best_seen(dataset, naive),
+        times_seen_mul=int(counts[dataset.actions.index("mul")]),
     )
 
 
@@ -126,6 +125,13 @@ def guesses(dataset, model, state_key: str) -> bool:
     """Whether the policy picks an action that the log never shows in this state."""
     row = dataset.state_index(state_key)
     return row is not None and not dataset.visitation_counts[row, model.policy.probabilities[row].argmax()]
+
+
+def best_seen(dataset, model) -> dict[str, float]:
+    """Task -> largest learned Q among the actions that the log shows there once x and y are known."""
+    rows = {task: dataset.state_index(f"{task}: x, y known") for task in SPEC.tasks}
+    seen = np.where(dataset.visitation_counts > 0, model.q_values, np.nan)
+    return {task: float(np.nanmax(seen[row])) for task, row in rows.items() if row is not None}
 
 
 @st.cache_data(show_spinner=False, max_entries=256)

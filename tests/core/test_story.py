@@ -29,12 +29,17 @@ def scene(dataset, deployment, guess) -> Scene:
         success=success[deployment],
         success_if_works=success["works"],
         guessing_tasks=tuple(guessing),
-        best_seen_value=float(max(models["fqi"].q_values[row][counts > 0])),
+        best_seen=best_seen(dataset, models["fqi"].q_values),
         times_seen_mul=int(counts[mul]),
     )
 
 
-@pytest.mark.parametrize("guess", [-2.0, -1.05, -0.95, 0.0, 1.0])
+def best_seen(dataset, q_values) -> dict[str, float]:
+    rows = {task: dataset.state_index(f"{task}: x, y known") for task in ("add", "sub", "mul")}
+    return {task: float(max(q_values[row][dataset.visitation_counts[row] > 0])) for task, row in rows.items()}
+
+
+@pytest.mark.parametrize("guess", [-2.0, -1.05, -0.95, 0.0, 0.85, 0.9, 1.0])
 @pytest.mark.parametrize("deployment", ["works", "broken", "crash"])
 @pytest.mark.parametrize("mul_out", [False, True])
 def test_every_sentence_follows_the_numbers(dataset_with_mul, dataset_without_mul, mul_out, deployment, guess):
@@ -46,7 +51,11 @@ def test_every_sentence_follows_the_numbers(dataset_with_mul, dataset_without_mu
     assert ("end up equal" in told) <= (abs(naive - careful) <= ABOUT_EQUAL)
     assert ("Naive FQI wins" in told) <= (naive - careful > ABOUT_EQUAL)
     assert ("inside the log wins" in told) <= (careful - naive > ABOUT_EQUAL)
-    assert ("luck is gone" in told) == (mul_out and here.success_if_works["fqi"] - naive > ABOUT_EQUAL)
+    behind, ahead = careful - naive > ABOUT_EQUAL, naive - careful > ABOUT_EQUAL
+    led = here.success_if_works["fqi"] - here.success_if_works["fqi_support"] > ABOUT_EQUAL
+    assert ("luck is gone" in told) == ("no worse" in told) == (mul_out and led and not behind and not ahead)
+    assert ("pays for its guess" in told) == (mul_out and bool(here.guessing_tasks) and behind)
+    assert ("costs nothing" in told) <= (not behind)
     assert ("never shows" in told) == mul_out
     assert ("a guess, not knowledge" in told) == bool(mul_out and here.guessing_tasks)
     assert ("on add and sub tasks too" in told) == (here.guessing_tasks == ("add", "sub", "mul"))
@@ -54,4 +63,16 @@ def test_every_sentence_follows_the_numbers(dataset_with_mul, dataset_without_mu
     assert ("garbage" in told) <= (deployment == "broken")
     assert ("changes nothing" in told) == (mul_out and not here.guessing_tasks)
     if here.guessing_tasks:
-        assert here.default_value > here.best_seen_value  # "which beats the best seen action"
+        assert here.default_value > here.best_seen["mul"]  # "which beats the best seen action"
+
+
+def test_the_guess_that_the_paragraph_proposes_is_where_guessing_costs(dataset_without_mul):
+    """The trap isn't the broken tool but the value that beats what the log knows; exact, just above and below the threshold."""
+    told = tell(scene(dataset_without_mul, "works", 0.0))
+    assert "Try the guess at 0.90:** above +0.859" in told
+    assert "Try the guess" not in tell(scene(dataset_without_mul, "works", 0.9))
+    for guess, works, broken in ((0.858, 1, 2 / 3), (0.860, 2 / 3, 1 / 3), (0.870, 2 / 3, 1 / 3), (0.872, 82 / 243, 0)):
+        for deployment, expected in (("works", works), ("broken", broken), ("crash", broken)):
+            here = scene(dataset_without_mul, deployment, guess)
+            assert here.success["fqi"] == pytest.approx(expected, abs=1e-12)
+            assert here.success["fqi_support"] == pytest.approx(2 / 3, abs=1e-12)
