@@ -55,7 +55,7 @@ TERMS: dict[str, Term] = {
     "ledger": Term(
         "A value is followed to its end along what the log supports. Blue: rewards that rows show. Hatched: guesses for pairs "
         "without data, and what a state gained because the policy chooses an unsupported action there. Grey: what the learner "
-        "itself adds or takes off. Shares are of the amounts without their signs.",
+        "itself adds or takes off. Shares are of the amounts without their signs, taken at each start before the mean.",
         "Q = Σₖ Qₖ,  Qₖ = amountₖ + γ P Vₖ;  gained(s) = V(s) − value of the best supported action in s",
         "extrapolation error: Fujimoto, Meger & Precup 2019; the account is this app's own",
     ),

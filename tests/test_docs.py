@@ -27,7 +27,7 @@ def test_the_notebook_example_runs():
     assert broken.startswith("broken 0.667 0.0")
     assert crash.startswith("crash 0.667 0.0")
     assert estimate
-    assert ledger == "62% of this value rests on pairs nobody ever saw."
+    assert ledger == "27% of this value rests on pairs nobody ever saw."
     assert "furthest apart at step 3" in shift
 
 

@@ -82,17 +82,18 @@ class Ledger:
 
     @property
     def guess_share(self) -> float:
-        """Share of the guesses among the amounts of :attr:`totals`, without their signs; NaN where all are 0."""
-        sizes = {name: abs(amount) for name, amount in self.totals.items()}
-        booked = sum(sizes.values())
-        return sum(sizes[name] for name in GUESSES) / booked if booked > 0 else np.nan
+        """Share of the guesses among the amounts where the log's episodes begin, without their signs; NaN where all are 0.
+
+        Signs are dropped at each start, before the average: a loss in one task doesn't cancel a gain in another. Where the
+        policy starts with supported actions, this is the mean of their :attr:`guess_shares`, weighted by what is booked there.
+        """
+        booked, guessed = (float(self.starts @ sizes) for sizes in _sizes(self.v_parts))
+        return guessed / booked if booked > 0 else np.nan
 
     @property
     def guess_shares(self) -> FloatArray:
         """(S, A) the same for each value: 1 where no row teaches the pair, whatever the guess; NaN without a value."""
-        sizes = {name: np.abs(values) for name, values in self.q_parts.items()}
-        booked = np.add.reduce(list(sizes.values()))
-        guessed = np.add.reduce([sizes[name] for name in GUESSES])
+        booked, guessed = _sizes(self.q_parts)
         shares = np.divide(guessed, booked, out=np.zeros_like(booked), where=booked > 0)
         return np.where(np.isnan(self.q_values), np.nan, np.where(self.taught, shares, 1.0))
 
@@ -108,6 +109,12 @@ class Ledger:
             f"{share:.0%} of this value is guessed: values of pairs nobody ever saw, and what choosing pairs seen fewer than "
             f"{self.min_count:,} times adds (their own rewards count as seen)."
         )
+
+
+def _sizes(parts: Mapping[str, FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """All amounts without their signs, and the guesses among them."""
+    sizes = {name: np.abs(values) for name, values in parts.items()}
+    return np.add.reduce(list(sizes.values())), np.add.reduce([sizes[name] for name in GUESSES])
 
 
 def value_ledger(dataset: Dataset, model: TrainedModel, min_count: int = 1) -> Ledger:

@@ -17,6 +17,7 @@ from offrl_core.interfaces import TrainedModel
 
 from . import beside, layout, state, work
 
+STARTS_SHOWN = 4
 VIEWS = {"values": "the values", "ledger": "what they rest on"}
 
 
@@ -55,9 +56,21 @@ def render_total(dataset: Dataset, model: TrainedModel, deployment: str, min_cou
     sentence = f":material/account_balance: **{ledger.sentence}** {gone.sentence}"
     with st.expander(sentence):
         st.markdown("What the policy promises at the start is made of", help=layout.tip("ledger"))
-        figure = layout.drawn(make_ledger_bars, {"its value": ledger.totals})
+        figure = layout.drawn(make_ledger_bars, {"its value": ledger.totals, **_by_start(dataset, ledger)})
         layout.render_figure(figure, key="ledger_total", alt=f"Parts of the value: {_in_words(ledger.totals)}")
         _render_leaving(gone)
+
+
+def _by_start(dataset: Dataset, ledger: Ledger) -> dict[str, dict[str, float]]:
+    """The same at the commonest starts: a share is taken there, before amounts of opposite signs cancel in the mean."""
+    order = np.argsort(-ledger.starts, kind="stable")[:STARTS_SHOWN]
+    starts = [s for s in order if ledger.starts[s] > 0]
+    if len(starts) < 2:
+        return {}
+    return {
+        f"{ledger.starts[s]:.0%} at {dataset.states[s]}": {k: float(v[s]) for k, v in ledger.v_parts.items()}
+        for s in starts
+    }
 
 
 def _render_spread(dataset: Dataset, model: TrainedModel, min_count: int) -> None:

@@ -104,6 +104,35 @@ def test_a_guess_that_wins_is_booked_as_what_it_adds_to_the_best_supported_value
     assert ledger.sentence == "80% of this value rests on pairs nobody ever saw."
 
 
+def test_a_loss_in_one_task_does_not_hide_what_another_rests_on() -> None:
+    """Half begin in u: its c was seen at -4, and x, guessed at 0, makes up for it; half begin in v, seen at 2 at once.
+
+    At discount 1/2, u books -2 and +2, v books 2: a third is guessed. In the mean nothing that was seen is left.
+    """
+    rows = [*episode("u", ("u", "a", 0.0), ("p", "c", -4.0)), *episode("v", ("v", "b", 2.0))]
+    offered = {"u": ["a"], "p": ["c", "x"], "v": ["b"]}
+    rows = [{**row, "available_tools": offered[row["state_text"]]} for row in rows]
+    dataset = orl.frame(make_log(rows), orl.Framing(state="state_text", discount=0.5))
+    ledger = opened(dataset, "fqi", default_value=0.0)
+    assert ledger.totals == pytest.approx({"seen": 0.0, "default": 0.0, "maxima": 1.0, "rest": 0.0})
+    assert ledger.guess_share == pytest.approx(1 / 3)
+    assert [cell(dataset, ledger.guess_shares, *pair) for pair in (("u", "a"), ("v", "b"))] == pytest.approx([0.5, 0.0])
+
+
+@pytest.mark.parametrize("name", OF_THEIR_POLICY)
+def test_the_share_in_the_sentence_is_a_mean_of_the_cells_where_episodes_begin(
+    name: str, dataset_without_mul: Dataset
+) -> None:
+    model = orl.train(dataset_without_mul, name)
+    ledger = value_ledger(dataset_without_mul, model)
+    starts = np.flatnonzero(ledger.starts)
+    chosen = model.policy.probabilities[starts].argmax(axis=1)
+    booked = ledger.starts[starts] * np.add.reduce([np.abs(v[starts, chosen]) for v in ledger.q_parts.values()])
+    assert ledger.guess_share == pytest.approx(
+        np.average(ledger.guess_shares[starts, chosen], weights=booked), abs=1e-9
+    )
+
+
 def test_thin_pairs_count_as_unsupported_from_min_count_on() -> None:
     """With 2 rows asked for, c (once, 4) isn't supported and d (twice, 1) is: state 1 gains 3, half of which reaches (0, a)."""
     dataset = by_hand()
