@@ -1,7 +1,8 @@
 """How a training went, as curves: what the learner reported, and what its policy and values were worth at every key frame.
 
 A learner sees the log only; everything exact here is added from outside, by judging its key frames in the world behind the
-log. Several seeds make a band: their median and their range.
+log. Several seeds make a band: their median and their range, up to the last step that all of them have reached: where a seed
+is missing from then on, the median would jump without anything having been learned.
 """
 
 from __future__ import annotations
@@ -174,7 +175,8 @@ class Band:
     Attributes:
         steps: (T,) rising.
         singles: (K, T) one row per seed; NaN where a seed tells nothing, or no finite number.
-        median, low, high: (T,) over the seeds that tell something; NaN where none does.
+        median, low, high: (T,) over the seeds that tell something; NaN where none does, and behind the last step that all of
+            them have reached.
     """
 
     steps: IntArray
@@ -186,12 +188,13 @@ class Band:
 
 def bands_of(tracks: Sequence[Track]) -> dict[str, Band]:
     """Measure -> its band over several runs that differ in the seed."""
-    every = [track.series() for track in tracks]
+    every = [series for track in tracks if (series := track.series())]
     names = dict.fromkeys(name for series in every for name in series)
-    return {name: _band([series[name] for series in every if name in series], len(tracks)) for name in names}
+    reached = min((max(int(one.steps[-1]) for one in series.values()) for series in every), default=0)
+    return {name: _band([series[name] for series in every if name in series], len(tracks), reached) for name in names}
 
 
-def _band(series: Sequence[Series], n_seeds: int) -> Band:
+def _band(series: Sequence[Series], n_seeds: int, reached: int) -> Band:
     steps = np.unique(np.concatenate([one.steps for one in series]))
     most = max(MIN_POINTS, MAX_POINTS // (n_seeds + 3))
     if len(steps) > most:  # evenly over the number of points, and always the last one
@@ -202,7 +205,8 @@ def _band(series: Sequence[Series], n_seeds: int) -> Band:
         there = (places < len(steps)) & (steps[np.minimum(places, len(steps) - 1)] == one.steps)
         there &= np.isfinite(one.values)
         row[places[there]] = one.values[there]
-    return Band(steps=steps, singles=singles, **_spread(singles))
+    common = {name: np.where(steps <= reached, values, np.nan) for name, values in _spread(singles).items()}
+    return Band(steps=steps, singles=singles, **common)
 
 
 def _spread(singles: FloatArray) -> dict[str, FloatArray]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+import numpy as np
 import streamlit as st
 
 from offrl_core.dataset import Dataset
@@ -101,11 +102,26 @@ def _render_training(training: Training, runs: list[SeedRun]) -> None:
     else:
         _render_end(training, runs)
     _render_news(training, runs)
-    tracks = tracks_of(training, runs)
-    picture, beyond = _drawn(_key(runs, tracks), training, runs, tracks)
+    drawn = counted(runs)
+    tracks = tracks_of(training, drawn)
+    picture, beyond = _drawn(_key(drawn, tracks), training, drawn, tracks)
     if beyond > 0:
         _render_beyond(training, beyond)
     render_picture(picture, key=training.run_ids[0])
+    n_told = sum(track.n_seen > 0 for track in tracks)
+    if picture and len(runs) > 1:
+        st.caption(
+            f"Curves of {n_told} of {len(runs)} seeds: median and range up to the last step that all {n_told} have reached, "
+            "thin lines one by one."
+            if n_told > 1
+            else f"Curves of 1 of {len(runs)} seeds."
+        )
+
+
+def counted(runs: Sequence[SeedRun]) -> list[SeedRun]:
+    """The runs that curves are drawn of: one that was stopped is left out where others go on, or their median would jump."""
+    ended = [run for run in runs if run.state in ("cancelled", "failed")]
+    return list(runs) if len(ended) == len(runs) else [run for run in runs if run not in ended]
 
 
 def _render_progress(training: Training, runs: list[SeedRun], unfinished: list[SeedRun]) -> None:
@@ -264,8 +280,16 @@ def _drawn(key: tuple, _training: Training, _runs: Sequence[SeedRun], _tracks: S
         make_loss_curves(bands, _loss_titles(_training, bands), **common),
         make_action_curves(bands, n_actions=_training.dataset.n_actions, **common),
     ]
-    beyond = float(bands["beyond_reach"].high[-1]) if "beyond_reach" in bands else 0.0
-    return side_by_side(pictures), beyond
+    return side_by_side(pictures), _beyond(bands)
+
+
+def _beyond(bands: dict[str, Band]) -> float:
+    """The last that is known of how far values lie beyond what rewards can add up to; 0 where nothing is."""
+    if "beyond_reach" not in bands:
+        return 0.0
+    known = bands["beyond_reach"].high
+    known = known[~np.isnan(known)]
+    return float(known[-1]) if len(known) else 0.0
 
 
 def _loss_titles(training: Training, bands: dict[str, Band]) -> dict[str, str]:

@@ -103,7 +103,7 @@ def test_what_a_network_tells_of_its_support_counts_where_support_means_the_same
 
 
 def test_a_band_is_median_and_range_of_the_seeds_that_tell_something() -> None:
-    """By hand; a number that isn't finite is a hole and never 0."""
+    """By hand; a number that isn't finite is a hole and never 0, and behind the end of one seed there is no band."""
     rows = [
         ((1, {"q": 1.0}), (2, {"q": 4.0}), (3, {"q": 7.0})),
         ((1, {"q": 3.0}), (2, {"q": float("inf")})),
@@ -114,11 +114,32 @@ def test_a_band_is_median_and_range_of_the_seeds_that_tell_something() -> None:
         track.follow(told(*row))
     band = bands_of(tracks)["q"]
     assert band.steps.tolist() == [1, 2, 3]
-    assert (band.median.tolist(), band.low.tolist(), band.high.tolist()) == ([3, 5, 7], [1, 4, 7], [8, 6, 7])
+    assert np.array_equal([band.median, band.low, band.high], [[3, 5, np.nan], [1, 4, np.nan], [8, 6, np.nan]], True)
     assert np.array_equal(np.isnan(band.singles), [[False] * 3, [False, True, True], [False, False, True]])
     alone = Track(None)
     alone.follow(told((1, {"q": float("nan")})))
     assert np.isnan(bands_of([alone])["q"].median).all()
+
+
+@pytest.mark.parametrize("n_seeds", [2, 3, 5])
+def test_a_seed_that_ends_early_never_makes_the_median_jump(n_seeds: int) -> None:
+    """Constant seeds of different heights: whoever ends when, the median is constant as far as it goes."""
+    for ends in ([4, *[9] * (n_seeds - 1)], [9] * (n_seeds - 1) + [2], list(range(3, 3 + n_seeds))):
+        tracks = []
+        for seed, end in enumerate(ends):
+            tracks.append(Track(None))
+            tracks[-1].follow(told(*((step, {"q": float(seed**2)}) for step in range(1, end + 1))))
+        band = bands_of([*tracks, Track(None)])["q"]  # one that hasn't told anything yet changes nothing
+        there = ~np.isnan(band.median)
+        assert set(band.median[there]) == {float(np.median(np.arange(n_seeds) ** 2))}
+        assert band.steps[there].tolist() == list(range(1, min(ends) + 1))
+
+
+def test_a_seed_that_goes_on_without_a_measure_does_not_end_the_band_of_the_others() -> None:
+    one, other = Track(None), Track(None)
+    one.follow(told((1, {"q": 1.0, "loss": 2.0}), (2, {"loss": 2.0}), (3, {"loss": 1.0})))
+    other.follow(told((1, {"q": 3.0, "loss": 2.0}), (2, {"q": 4.0, "loss": 1.0}), (3, {"loss": 1.0})))
+    assert bands_of([one, other])["q"].median.tolist() == [2.0, 4.0]
 
 
 @pytest.mark.parametrize("n_seeds", [1, 8, 32])
