@@ -61,7 +61,7 @@ TERMS: dict[str, Term] = {
     ),
     "leaving": Term(
         "The first step at which an episode of the policy takes a pair outside the support. Until then it does only what rows "
-        "of the log show.",
+        "of the log show. The first step of an episode is t = 0.",
         "P(min{t: n(sₜ,aₜ) < min_count} = t)",
     ),
     "ceiling": Term(
@@ -124,7 +124,8 @@ TERMS: dict[str, Term] = {
     ),
     "total_variation": Term(
         "Share of the episodes that would have to do something else at this step for the two sides to look alike. 0: the same; "
-        "100 %: nothing in common. Being over counts as something one does. A small log differs a little by chance alone.",
+        "100 %: nothing in common. Being over counts as something one does. A small log differs a little by chance alone. "
+        "The first step of an episode is t = 0.",
         "½ Σ |p_t(s,a) − q_t(s,a)|",
     ),
     "flow": Term(

@@ -28,7 +28,7 @@ def test_the_notebook_example_runs():
     assert crash.startswith("crash 0.667 0.0")
     assert estimate
     assert ledger == "27% of this value rests on pairs nobody ever saw."
-    assert "furthest apart at step 3" in shift
+    assert "furthest apart at t = 2" in shift
 
 
 def test_commands_and_files_named_in_the_docs_exist():

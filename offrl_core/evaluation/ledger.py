@@ -222,12 +222,15 @@ class Leaving:
 
     @property
     def sentence(self) -> str:
-        """When, in words."""
+        """When, in words; steps are counted from t = 0, as in a log."""
         ever, by = self.steps.ever, "" if self.exact else ", as far as the log's counts can tell"
         if ever < 5e-4:
             return f"Its episodes never leave the support{by}."
-        half = int(np.searchsorted(self.steps.happened, ever / 2)) + 1
-        return f"{ever:.1%} of its episodes leave the support, half of those by step {half:,}{by}."
+        commonest = int(self.steps.by_step.argmax())
+        if ever - self.steps.by_step[commonest] < 5e-4:
+            return f"{ever:.1%} of its episodes leave the support, all at t = {commonest:,}{by}."
+        half = int(np.searchsorted(self.steps.happened, ever / 2))
+        return f"{ever:.1%} of its episodes leave the support, half of those up to t = {half:,}{by}."
 
 
 def leaving_steps(dataset: Dataset, model: TrainedModel, deployment: str = "works", min_count: int = 1) -> Leaving:

@@ -119,7 +119,7 @@ class Shift:
         """How far apart the two are, in words."""
         worst = int(self.total_variation.argmax())
         return (
-            f"Policy and log are furthest apart at step {worst + 1:,}: {self.total_variation[worst]:.0%} of the episodes would "
+            f"Policy and log are furthest apart at t = {worst:,}: {self.total_variation[worst]:.0%} of the episodes would "
             f"have to do something else. {self.unsupported_share:.1%} of the policy's steps fall outside the support."
         )
 

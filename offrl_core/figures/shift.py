@@ -73,14 +73,14 @@ def make_distance(total_variation: FloatArray) -> go.Figure:
     shown = total_variation[:MAX_STEPS_SHOWN]
     bars = {
         "type": "bar",
-        "x": np.arange(1, len(shown) + 1, dtype=np.int16),
+        "x": np.arange(len(shown), dtype=np.int16),
         "y": 100 * shown,
         "marker": {"color": SUPPORTED},
-        "hovertemplate": "step %{x}: %{y:.1f} % of the episodes<extra></extra>",
+        "hovertemplate": "t = %{x}: %{y:.1f} % of the episodes<extra></extra>",
     }
     layout = house_layout(height=280)
     cut = f" (first {MAX_STEPS_SHOWN} of {len(total_variation):,})" if len(shown) < len(total_variation) else ""
-    layout["xaxis"] |= {"title": f"step{cut}", **({"dtick": 1} if len(shown) <= 12 else {})}
+    layout["xaxis"] |= {"title": f"t, the step{cut}", **({"dtick": 1} if len(shown) <= 12 else {})}
     layout["yaxis"] |= {"title": "apart (% of episodes)", "range": [0, 103], "gridcolor": GRID}
     return go.Figure([bars], layout)
 

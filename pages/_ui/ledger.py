@@ -102,7 +102,7 @@ def _render_leaving(gone: Leaving) -> None:
         return
     st.markdown("First step outside the support", help=layout.tip("leaving"))
     shown = gone.steps.by_step[:12]
-    cells = {f"step {t}": f"{p:.1%}" for t, p in enumerate(shown, start=1) if p >= 5e-4}
+    cells = {f"t = {t}": f"{p:.1%}" for t, p in enumerate(shown) if p >= 5e-4}
     later = gone.steps.ever - shown.sum()
     if later >= 5e-4:
         cells["later"] = f"{later:.1%}"

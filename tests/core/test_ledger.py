@@ -207,7 +207,7 @@ def test_a_higher_bound_of_rows_says_what_it_counts(dataset_with_mul: Dataset) -
 
 
 def test_leaving_is_exact_in_a_chain(tiny_worlds: None) -> None:
-    """A log that only ever goes; a policy that stops with probability 1/2 leaves at steps 1, 2, 3 with 1/2, 1/4, 1/8."""
+    """A log that only ever goes; a policy that stops with probability 1/2 leaves at t = 0, 1, 2 with 1/2, 1/4, 1/8."""
     log = orl.collect("chain", orl.TableBehavior(probabilities={str(i): {"go": 1.0} for i in range(3)}), n_episodes=5)
     dataset = orl.frame(log)
     policy = policy_of({str(i): {"go": 0.5, "stop": 0.5} for i in range(3)}, ("go", "stop"))
@@ -216,14 +216,16 @@ def test_leaving_is_exact_in_a_chain(tiny_worlds: None) -> None:
     assert leaving.exact
     assert leaving.steps.by_step == pytest.approx([0.5, 0.25, 0.125])
     assert leaving.steps.ever == pytest.approx(0.875)
-    assert "87.5% of its episodes leave the support, half of those by step 1." in leaving.sentence
+    assert "87.5% of its episodes leave the support, half of those up to t = 0." in leaving.sentence
     assert leaving_steps(dataset, orl.train(dataset, "bc")).sentence == "Its episodes never leave the support."
 
 
 def test_leaving_agrees_with_the_probability_of_the_event(dataset_without_mul: Dataset) -> None:
-    """The naive learner multiplies on every mul task: a third of the episodes, all at the third step."""
+    """The naive learner multiplies on every mul task: a third of the episodes, all at t = 2."""
     model = orl.train(dataset_without_mul, "fqi")
-    steps = leaving_steps(dataset_without_mul, model).steps
+    leaving = leaving_steps(dataset_without_mul, model)
+    assert leaving.sentence == "33.3% of its episodes leave the support, all at t = 2."
+    steps = leaving.steps
     assert steps.by_step[2] == pytest.approx(1 / 3)
     assert steps.ever == pytest.approx(1 / 3)
     assert steps.open == 0

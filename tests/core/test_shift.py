@@ -58,11 +58,11 @@ def test_visits_and_distance_by_hand(on_paper: Shift) -> None:
     assert on_paper.policy.by_pair[:, go] == pytest.approx([0.5, 0.25, 0.125])
     assert on_paper.policy.by_pair[:, stop] == pytest.approx([0.5, 0.25, 0.125])
     assert on_paper.log.by_pair[:, go] == pytest.approx([1, 1, 1])
-    # Step 1: (1/2 + 1/2) / 2. Step 2: 3/4 too few go, 1/4 stop, and 1/2 are over. Step 3 alike.
+    # t = 0: (1/2 + 1/2) / 2. t = 1: 3/4 too few go, 1/4 stop, and 1/2 are over. t = 2 alike.
     assert on_paper.total_variation == pytest.approx([0.5, 0.75, 0.875])
     assert on_paper.unsupported_share == pytest.approx(0.5)
     assert on_paper.kind == "exact"
-    assert "step 3: 88% of the episodes" in on_paper.sentence
+    assert "t = 2: 88% of the episodes" in on_paper.sentence
 
 
 def test_the_flow_by_hand(on_paper: Shift) -> None:

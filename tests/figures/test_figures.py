@@ -353,7 +353,8 @@ def test_visits_have_no_shade_where_nobody_goes():
 
 def test_long_distances_are_cut_and_say_so():
     assert "first 60 of 100" in make_distance(np.zeros(100)).layout.xaxis.title.text
-    assert make_distance(np.array([0.5])).layout.xaxis.title.text == "step"
+    assert make_distance(np.array([0.5])).layout.xaxis.title.text == "t, the step"
+    assert make_distance(np.array([0.5, 1.0])).data[0].x.tolist() == [0, 1]
 
 
 def test_the_exact_loss_stays_readable_below_the_worst_case():

@@ -9,10 +9,10 @@ def test_the_page_says_what_the_value_rests_on_and_when_the_policy_leaves(app):
     open_page(app, "q_values", edits="drop:mul:recollect", cell_state="mul: x known", cell_action="lookup_y")
     labels = [expander.label for expander in app.expander]
     assert any("of this value rests on pairs nobody ever saw" in label for label in labels)
-    assert any("33.3% of its episodes leave the support" in label for label in labels)
+    assert any("33.3% of its episodes leave the support, all at t = 2." in label for label in labels)
     said = texts(app)
     assert "50% guessed" in said
-    assert "step 3: **33.3%**" in said
+    assert "t = 2: **33.3%**" in said
 
 
 def test_the_map_of_what_values_rest_on_can_be_chosen(app):

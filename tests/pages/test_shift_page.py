@@ -8,7 +8,7 @@ from tests.traces import AIRLINE, shared_trace
 def test_the_naive_learner_leaves_the_log(app):
     open_page(app, "shift", edits="drop:mul:recollect", shown="fqi")
     said = texts(app)
-    assert "furthest apart at step 3" in said
+    assert "furthest apart at t = 2" in said
     assert "With a slip in 5% of its steps" in said
     assert "mul in mul: x, y known, which the log never shows" in said
     assert "12.6% of the policy's steps fall outside the support" in said
