@@ -5,10 +5,12 @@ import pandas as pd
 import streamlit as st
 
 import offrl_core as orl
+from offrl_core.arrays import BoolArray, FloatArray
 from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import sort_order, state_table
 from offrl_core.figures.heatmaps import make_q_maps
-from pages._ui import bands, evidence, grids, layout, ledger, model_choice, navigation, state, sweeps, work
+from offrl_core.interfaces import TrainedModel
+from pages._ui import bands, evidence, grids, guess, layout, ledger, model_choice, navigation, state, sweeps, work
 
 ROWS = 30
 MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
@@ -26,18 +28,24 @@ def render_controls(now: work.Current) -> tuple[str, str]:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         algorithm = model_choice.choose_learner("Learner", "q_values")
         layout.min_count_input()
-        st.number_input(
-            "Guess Q₀",
-            -1000.0,
-            1000.0,
-            step=0.05,
-            **state.bound("guess"),
-            width=160,
-            help="Value the learners give to pairs without data.",
-        )
+        guess.render_guess(algorithm)
         if now.world:
             layout.deployment_input(now, "Exact values where", "q_values")
     return algorithm, work.deployment(now.world)
+
+
+def render_no_values(now: work.Current, known: bool) -> None:
+    """What stands here of a learner that learns no values."""
+    if known:
+        st.caption(
+            ":material/info: This learner copies the log and learns no values. What stands here is **exact**: what each "
+            "action is really worth where it is deployed, if its policy goes on afterwards."
+        )
+        return
+    why = "its policy looks back at the episode" if now.world else "nobody knows the truth behind this log"
+    st.info(
+        f"This learner learns no values, and {why}, so no exact ones can stand here either. See Coverage for the counts."
+    )
 
 
 def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
@@ -92,12 +100,20 @@ def render_page(now: work.Current) -> None:
     for note in dataset.notes:
         st.caption(f":material/info: {note}")
     supported = dataset.support_mask(state.get("min_count"))
-    if model.q_values is None:
-        st.info("This learner has no values. The map shows nothing to learn from but its counts; see Coverage.")
-        return
     true_q = work.exact_q(dataset, model, deployment)
-    evidence.render_promise(dataset, model)
-    ledger.render_total(dataset, model, deployment, state.get("min_count"))
+    if model.q_values is None:
+        render_no_values(now, true_q is not None)
+    else:
+        guess.render_why_none(algorithm)
+        evidence.render_promise(dataset, model)
+        ledger.render_total(dataset, model, deployment, state.get("min_count"))
+    if model.q_values is not None or true_q is not None:
+        render_values(now, model, true_q, supported)
+
+
+def render_values(now: work.Current, model: TrainedModel, true_q: FloatArray | None, supported: BoolArray) -> None:
+    """As a grid or as a table, and the evidence behind the chosen cell."""
+    dataset = now.dataset
     if grids.choose(now.world):
         points = grids.render_grid(now.world, dataset, model, sweeps.frame_at_sweep(model), true_q, supported)
         evidence.take_click(points)
@@ -109,9 +125,9 @@ def render_page(now: work.Current) -> None:
         st.info("No state meets this filter.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        opened = ledger.render_choice()
+        opened = model.q_values is not None and ledger.render_choice()
         q_values = model.q_values if opened else sweeps.frame_at_sweep(model)
-    if len(rows) > MANY_STATES:
+    if len(rows) > MANY_STATES and q_values is not None:
         bands.render_bands(dataset, rows, q_values, supported)
     shown = rows[layout.pager("first", len(rows), ROWS, "States")]
     actions = np.flatnonzero(dataset.valid_mask[shown].any(axis=0))
@@ -123,7 +139,7 @@ def render_page(now: work.Current) -> None:
             make_q_maps,
             [dataset.states[s] for s in shown],
             [dataset.actions[a] for a in actions],
-            q_values[cut],
+            None if q_values is None else q_values[cut],
             None if true_q is None else true_q[cut],
             dataset.visitation_counts[cut],
             dataset.valid_mask[cut],

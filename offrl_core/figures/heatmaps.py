@@ -90,36 +90,36 @@ def make_support_map(
 def make_q_maps(
     states: Sequence[str],
     actions: Sequence[str],
-    learned: FloatArray,
+    learned: FloatArray | None,
     true: FloatArray | None,
     counts: IntArray,
     valid: BoolArray,
     supported: BoolArray,
     chosen: Sequence[int],
 ) -> go.Figure:
-    """Learned Q with the support mask drawn on it; beside it exact Q of that policy and the difference, if truth is known.
+    """Learned Q with the support mask drawn on it; beside it exact Q of that policy and the difference, if both are known.
 
     Args:
         states: (S,) keys, top to bottom.
         actions: (A,) names.
-        learned: (S, A) learned Q, NaN where the learner may not choose.
-        true: (S, A) exact Q of the policy, or None where no truth is known.
+        learned: (S, A) learned Q, NaN where the learner may not choose, or None where it learns none.
+        true: (S, A) exact Q of the policy, or None where no truth is known; one of the two is given.
         counts: (S, A) rows of the log.
         valid: (S, A) pairs that may be chosen.
         supported: (S, A) pairs in the support.
         chosen: (S,) column of the action the policy takes; marked by a triangle.
     """
-    panels: list[tuple[str, FloatArray, Scale]] = [("Learned Q", learned, VALUE_SCALE)]
+    panels: list[tuple[str, FloatArray, Scale]] = []
+    if learned is not None:
+        panels.append(("Learned Q", learned, VALUE_SCALE))
     if true is not None:
-        panels += [
-            ("Exact Q of this policy", true, VALUE_SCALE),
-            ("Learned minus exact", learned - true, DIFFERENCE_SCALE),
-        ]
+        panels.append(("Exact Q of this policy", true, VALUE_SCALE))
+    if learned is not None and true is not None:
+        panels.append(("Learned minus exact", learned - true, DIFFERENCE_SCALE))
     layout = house_layout(height=figure_height(len(states)))
     layout |= {"margin": layout["margin"] | {"t": 56}, "annotations": []}
     layout["yaxis"] |= _state_axis(states)
-    everything = [learned] if true is None else [learned, true]
-    bound = colour_limit(everything, supported)
+    bound = colour_limit([table for table in (learned, true) if table is not None], supported)
     traces: list[dict[str, Any]] = []
     gap = 0.02
     width = (1 - gap * (len(panels) - 1)) / len(panels)

@@ -66,10 +66,10 @@ def _render_numbers(
         if model is not None and model.q_values is not None:
             value = model.q_values[row, column]
             st.metric("Learned Q", "not allowed" if pd.isna(value) else f"{value:+.4f}", width="content")
-            if true_q is not None:
-                exact = true_q[row, column]
-                text = "unreachable" if pd.isna(exact) else f"{exact:+.4f}"
-                st.metric("Exact Q", text, help=layout.tip("true_q"), width="content")
+        if true_q is not None:
+            exact = true_q[row, column]
+            text = "unreachable" if pd.isna(exact) else f"{exact:+.4f}"
+            st.metric("Exact Q", text, help=layout.tip("true_q"), width="content")
 
 
 def _render_parts(dataset: Dataset, model: TrainedModel, row: int, column: int) -> None:

@@ -31,7 +31,7 @@ def render_grid(
     world: str,
     dataset: Dataset,
     model: TrainedModel,
-    q_values: FloatArray,
+    q_values: FloatArray | None,
     true_q: FloatArray | None,
     supported: BoolArray,
 ) -> list[dict[str, Any]]:
@@ -47,7 +47,8 @@ def render_grid(
         supported=supported,
         probabilities=model.policy.probabilities,
     )
-    tables = {"Learned Q": q_values, **({} if true_q is None else {"Exact Q of this policy": true_q})}
+    both = {"Learned Q": q_values, "Exact Q of this policy": true_q}
+    tables = {title: table for title, table in both.items() if table is not None}
     limit = colour_limit(list(tables.values()), supported)
     figures = {title: make_grid_values(shown, table, title=title, limit=limit) for title, table in tables.items()}
     figures["Visits: rows of the log"] = make_grid_visits(shown, title="Visits: rows of the log")

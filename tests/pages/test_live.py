@@ -50,6 +50,7 @@ def test_one_click_trains_all_seeds_and_every_page_takes_them(app):
     app.run()
     assert not app.exception
     assert app.select_slider[0].label == "After gradient step"
+    assert "a network makes up a value of its own" in texts(app)
     app.switch_page("pages/evaluate.py").run()
     assert app.button(key="w:train"), "what learned from all of the log isn't judged on a part of it"
     app.session_state["split"] = "0"
