@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
 
@@ -82,13 +82,17 @@ Training = Generator[Progress, None, TrainedModel]
 SeedsTraining = Generator[tuple[Progress | None, ...], None, tuple[TrainedModel, ...]]
 
 
+Kind = Literal["table", "network", "sequence model"]
+KINDS: tuple[Kind, ...] = get_args(Kind)  # as menus list them
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmSpec:
     """Registry entry of a learner.
 
     Attributes:
         name: key of the registry, links and notebooks.
-        title: plain words; the field's term comes second.
+        title: plain words; the field's term comes second. Every word of ``short`` is in it.
         short: for axes and chips, at most 20 letters.
         summary: one sentence for a menu.
         config_class: frozen dataclass of parameters with metadata.
@@ -98,6 +102,7 @@ class AlgorithmSpec:
         equation: in TeX.
         source: paper and equation number.
         differs: numbered differences from the source.
+        kind: what it learns; menus and the registry go by it.
         instant: whether it is done before a page is drawn; others ask before they run.
         resumable: whether ``train`` takes ``resume_from`` and its progress carries a state.
         train_seeds: ``(dataset, config, *, seeds, resume_from=None) -> SeedsTraining`` where many seeds can be trained at once;
@@ -115,9 +120,15 @@ class AlgorithmSpec:
     equation: str
     source: str
     differs: tuple[str, ...] = ()
+    kind: Kind = "table"
     instant: bool = True
     resumable: bool = False
     train_seeds: Callable[..., SeedsTraining] | None = None
+
+    @property
+    def menu_title(self) -> str:
+        """The title behind its kind, for long menus."""
+        return f"{self.kind.capitalize()} · {self.title}"
 
 
 def require_rewards(dataset: Dataset) -> None:

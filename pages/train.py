@@ -39,7 +39,7 @@ def render_choice() -> list[str]:
     left.multiselect(
         "Learners",
         list(orl.ALGORITHMS),
-        format_func=lambda name: orl.ALGORITHMS[name].title,
+        format_func=lambda name: orl.ALGORITHMS[name].menu_title,
         key="w:learners",
         on_change=take_learners,
         wrap=True,  # beside other widgets Streamlit keeps all names on one line, and hides those that don't fit

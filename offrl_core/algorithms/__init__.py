@@ -47,13 +47,13 @@ ALGORITHMS: dict[str, AlgorithmSpec] = {
     "filtered_bc": filtered_bc.SPEC,
     "return_conditioned": return_conditioned.SPEC,
     "fqi_sampled": fqi_sampled.SPEC,
-    "decision_transformer": decision_transformer.SPEC,
     "bc_neural": bc_neural.SPEC,
     "fqi_neural": fqi_neural.SPEC,
     "cql_neural": cql_neural.SPEC,
     "bcq_neural": bcq_neural.SPEC,
     "iql_neural": iql_neural.SPEC,
     "awac_neural": awac_neural.SPEC,
+    "decision_transformer": decision_transformer.SPEC,
 }
 
 

@@ -116,7 +116,7 @@ def train_seeds(
 
 SPEC = AlgorithmSpec(
     name="awac_neural",
-    title="Copy what beats the policy, with networks (AWAC)",
+    title="Copy what beats the policy, with networks (neural AWAC)",
     short="Neural AWAC",
     summary="One network judges the policy; the policy copies the log, more often where an action beats it.",
     config_class=AwacNeuralConfig,
@@ -139,6 +139,7 @@ SPEC = AlgorithmSpec(
         "both networks take their step at once",
         "a log of few distinct transitions is one weighted batch, the gradient of all data",
     ),
+    kind="network",
     instant=False,
     resumable=True,
 )

@@ -155,7 +155,7 @@ def _model(dataset: Dataset, probabilities: FloatArray, q_values: FloatArray, *,
 
 SPEC = AlgorithmSpec(
     name="awr",
-    title="Copy what went well (advantage-weighted regression)",
+    title="Copy what went well (AWR, advantage-weighted regression)",
     short="Weighted copy (AWR)",
     summary="Copies the log with weights: rows that returned more than usual in their state count more.",
     config_class=AwrConfig,

@@ -91,7 +91,7 @@ def train_seeds(
 
 SPEC = AlgorithmSpec(
     name="bc_neural",
-    title="Imitate the log, with a network (behavior cloning)",
+    title="Imitate the log, with a network (neural BC)",
     short="Neural BC",
     summary="A small network learns which action the log takes; rewards play no part.",
     config_class=BcNeuralConfig,
@@ -109,6 +109,7 @@ SPEC = AlgorithmSpec(
         "a log of few distinct transitions is one weighted batch, the gradient of all data",
         "picks the most probable action unless asked for the probabilities",
     ),
+    kind="network",
     instant=False,
     resumable=True,
 )

@@ -80,7 +80,7 @@ def frequent_actions(counts: IntArray, threshold: float) -> BoolArray:
 
 SPEC = AlgorithmSpec(
     name="bcq",
-    title="Best value among frequent actions (discrete BCQ)",
+    title="Best value among frequent actions only (discrete BCQ)",
     short="Frequent only (BCQ)",
     summary="Fitted Q iteration among the actions that the log takes nearly as often as its favourite in the same state.",
     config_class=BcqConfig,

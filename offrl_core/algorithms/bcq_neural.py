@@ -130,7 +130,7 @@ def train_seeds(
 
 SPEC = AlgorithmSpec(
     name="bcq_neural",
-    title="Best value among likely actions, with networks (discrete BCQ)",
+    title="Best value among likely actions, with networks (neural BCQ)",
     short="Neural BCQ",
     summary="One network imitates the log; another finds the best value among the actions that the first finds likely.",
     config_class=BcqNeuralConfig,
@@ -154,6 +154,7 @@ SPEC = AlgorithmSpec(
         "actions that aren't valid never compete unless asked for",
         "a log of few distinct transitions is one weighted batch, the gradient of all data",
     ),
+    kind="network",
     instant=False,
     resumable=True,
 )

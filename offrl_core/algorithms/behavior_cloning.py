@@ -59,7 +59,7 @@ def train(dataset: Dataset, config: BehaviorCloningConfig, *, seed: int) -> Trai
 
 SPEC = AlgorithmSpec(
     name="bc",
-    title="Copy the log (behavior cloning)",
+    title="Copy the log (BC, behavior cloning)",
     short="Copy the log (BC)",
     summary="Does in each state what the log does there most often. No values, no rewards needed.",
     config_class=BehaviorCloningConfig,

@@ -113,7 +113,7 @@ def train_seeds(
 
 SPEC = AlgorithmSpec(
     name="cql_neural",
-    title="Be careful beyond the log, with a network (CQL)",
+    title="Be careful beyond the log, with a network (neural CQL)",
     short="Neural CQL",
     summary="A small network fits the values, with a penalty that lowers what the log rarely shows.",
     config_class=CqlNeuralConfig,
@@ -134,6 +134,7 @@ SPEC = AlgorithmSpec(
         "a log of few distinct transitions is one weighted batch, the gradient of all data",
         "rows whose reward or successor is unknown count in the penalty only",
     ),
+    kind="network",
     instant=False,
     resumable=True,
 )

@@ -347,6 +347,7 @@ SPEC = AlgorithmSpec(
         "Adam without weight decay, no dropout",
         "states are known by their key alone",
     ),
+    kind="sequence model",
     instant=False,
     resumable=True,
 )

@@ -112,7 +112,7 @@ def _count(dataset: Dataset, kept: BoolArray) -> FloatArray:
 
 SPEC = AlgorithmSpec(
     name="filtered_bc",
-    title="Copy the best episodes (filtered BC)",
+    title="Copy the best episodes (filtered or %BC)",
     short="Copy the best (%BC)",
     summary="Behavior cloning on the best episodes only, by return or solved: supervised fine-tuning on successes.",
     config_class=FilteredBcConfig,

@@ -109,7 +109,7 @@ def train_seeds(
 
 SPEC = AlgorithmSpec(
     name="fqi_neural",
-    title="Chase the best value, with a network (FQI)",
+    title="Chase the best value, with a network (neural FQI)",
     short="Neural FQI",
     summary="A small network fits the values; what it makes up for actions the log never shows competes with data.",
     config_class=FqiNeuralConfig,
@@ -130,6 +130,7 @@ SPEC = AlgorithmSpec(
         "squared errors aren't clipped",
         "a log of few distinct transitions is one weighted batch, the gradient of all data",
     ),
+    kind="network",
     instant=False,
     resumable=True,
 )

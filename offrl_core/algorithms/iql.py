@@ -110,7 +110,7 @@ def expectiles(q_values: FloatArray, weights: FloatArray, expectile: float, *, s
 
 SPEC = AlgorithmSpec(
     name="iql",
-    title="Best of what was logged, softly (IQL)",
+    title="Best of what was logged, softly (IQL, expectile)",
     short="Expectile (IQL)",
     summary="Values from a high expectile over logged actions; then copies the log, better actions more often.",
     config_class=IqlConfig,

@@ -121,7 +121,7 @@ def train_seeds(
 
 SPEC = AlgorithmSpec(
     name="iql_neural",
-    title="Best of what was logged, softly, with networks (IQL)",
+    title="Best of what was logged, softly, with networks (neural IQL)",
     short="Neural IQL",
     summary="Networks fit a high expectile over logged actions; then copy the log, better actions more often.",
     config_class=IqlNeuralConfig,
@@ -143,6 +143,7 @@ SPEC = AlgorithmSpec(
         "all three networks take their step at once",
         "a log of few distinct transitions is one weighted batch, the gradient of all data",
     ),
+    kind="network",
     instant=False,
     resumable=True,
 )

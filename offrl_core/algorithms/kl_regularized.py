@@ -102,7 +102,7 @@ def soft_values(q_values: FloatArray, prior: FloatArray, temperature: float) -> 
 
 SPEC = AlgorithmSpec(
     name="kl_regularized",
-    title="Improve near the log (KL-regularized)",
+    title="Improve, tied to the log (KL-regularized)",
     short="KL to the log",
     summary="Soft fitted Q iteration that pays for every deviation from the log's mix of actions.",
     config_class=KlConfig,

@@ -108,7 +108,7 @@ def model_error(edges: Edges, value_counts: IntArray) -> FloatArray:
 
 SPEC = AlgorithmSpec(
     name="mopo",
-    title="Pay where the model may be wrong (MOPO, tabular)",
+    title="Pay a penalty where the model may be wrong (MOPO, tabular)",
     short="Penalty (MOPO)",
     summary="Plans in the log's model; each step costs in proportion to how uncertain is what follows it.",
     config_class=MopoConfig,

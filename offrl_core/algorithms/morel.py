@@ -124,7 +124,7 @@ def pessimistic_model(dataset: Dataset, known: BoolArray, halt_value: float) -> 
 
 SPEC = AlgorithmSpec(
     name="morel",
-    title="Stay where the model is known (MOReL, tabular)",
+    title="Stay where the model is known, up to a hard edge (MOReL, tabular)",
     short="Hard edge (MOReL)",
     summary="Plans in the log's model; every pair seen too rarely leads to a costly halt without a way back.",
     config_class=MorelConfig,

@@ -95,7 +95,7 @@ def held_and_movable(behavior: FloatArray, free: BoolArray) -> tuple[FloatArray,
 
 SPEC = AlgorithmSpec(
     name="spibb",
-    title="Copy the rare, improve the frequent (SPIBB)",
+    title="Copy the rare, improve the frequent: safe steps (SPIBB)",
     short="Safe steps (SPIBB)",
     summary="Keeps the log's probability where it shows a pair rarely, and gives the rest to the best frequent action.",
     config_class=SpibbConfig,

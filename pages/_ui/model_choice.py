@@ -19,7 +19,7 @@ def choose_learner(label: str, place: str) -> str:
     st.selectbox(
         label,
         learners,
-        format_func=lambda name: orl.ALGORITHMS[name].title,
+        format_func=lambda name: orl.ALGORITHMS[name].menu_title,
         **state.bound("shown", place),
         width=420,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -26,7 +27,7 @@ from offrl_core.algorithms.ops import key_frame, masked_softmax
 from offrl_core.arrays import FloatArray
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidConfig, NotPossible, UnknownName
-from offrl_core.interfaces import AlgorithmSpec, TrainedModel
+from offrl_core.interfaces import KINDS, AlgorithmSpec, TrainedModel
 from offrl_core.params import config_values, params_of
 from offrl_core.training import run_id
 
@@ -86,6 +87,21 @@ def test_a_spec_says_everything_a_page_shows(spec: AlgorithmSpec) -> None:
     assert all(spec.differs)
     assert spec.metrics
     assert all(spec.metrics.values())
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+def test_a_learner_has_one_name_in_menus_and_charts(spec: AlgorithmSpec) -> None:
+    """Whoever read the short name beside a curve finds it in the menu, behind the kind."""
+    words = re.findall(r"[\w%]+", spec.short.casefold())
+    assert set(words) <= set(re.findall(r"[\w%]+", spec.title.casefold()))
+    assert spec.menu_title.casefold() == f"{spec.kind} · {spec.title}".casefold()
+    assert (spec.kind == "network") == (spec.train_seeds is not None)
+
+
+def test_the_registry_and_so_every_menu_goes_by_kind() -> None:
+    kinds = [spec.kind for spec in ALGORITHMS.values()]
+    assert kinds == sorted(kinds, key=KINDS.index)
+    assert len({spec.menu_title for spec in ALGORITHMS.values()}) == len(ALGORITHMS)
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
