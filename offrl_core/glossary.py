@@ -134,8 +134,9 @@ TERMS: dict[str, Term] = {
     ),
     "compounding": Term(
         "A copy of the policy that slips now and then: a slip may lead to states from which the next steps go wrong, too. The "
-        "loss is exact; the worst case grows with the square of the number of steps.",
-        "J(policy) − J(copy) ≤ ε T² · range of a reward",
+        "loss is exact; the worst case grows with the square of the number of steps T. "
+        "Both lines beside it are scaled by the range of a step's reward, 0 for being over included.",
+        "J(policy) − J(copy) ≤ min(ε T², T) × range; a slip that spoils only its own step: ≤ ε T × range",
         "Ross & Bagnell 2010, theorem 2.1",
     ),
     "coverage": Term(

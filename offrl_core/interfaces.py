@@ -75,6 +75,14 @@ class TrainedModel:
     seed: int = 0
     history: tuple[Progress, ...] = field(default=(), repr=False)
 
+    def __repr__(self) -> str:
+        """How it was trained and how that ended, not arrays."""
+        known = (
+            "no values" if self.q_values is None else "values of {:,} states x {} actions".format(*self.q_values.shape)
+        )
+        ending = "stopped early" if self.problem else "converged" if self.converged else "stopped at its bound of steps"
+        return f"TrainedModel({self.algorithm!r}, seed {self.seed}, {known}, {ending}; {self.config!r})"
+
 
 Training = Generator[Progress, None, TrainedModel]
 

@@ -33,11 +33,11 @@ class Param:
 
     @property
     def caption(self) -> str:
-        """Label with symbol and unit, as widgets show it."""
+        """Label with symbol and, unless the label names it, unit; as widgets show it."""
         text = self.label
         if self.symbol:
             text += f" {self.symbol}"
-        return f"{text} ({self.unit})" if self.unit else text
+        return f"{text} ({self.unit})" if self.unit and self.unit not in self.label.lower() else text
 
     @property
     def tooltip(self) -> str:

@@ -44,6 +44,14 @@ class TabularPolicy:
             raise ValueError("every row of a policy must be a probability distribution")
         self._row.update(zip(self.states, range(len(self.states)), strict=True))
 
+    def __repr__(self) -> str:
+        """Shapes and what it does, not arrays."""
+        n_sure = int((self.probabilities.max(axis=1, initial=0.0) > 1 - 1e-9).sum())
+        return (
+            f"TabularPolicy({len(self.states):,} states x {len(self.actions)} actions, "
+            f"{n_sure:,} states with one sure action)"
+        )
+
     def row(self, state_key: str) -> int | None:
         """Row of a state key, or None where the policy never saw it."""
         return self._row.get(state_key)

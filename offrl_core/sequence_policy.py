@@ -90,6 +90,13 @@ class SequencePolicy:
         check_shape("weights of the actions", self.weights["action"], (n_actions + 1, width))
         self._row.update(zip(self.states, range(n_states), strict=True))
 
+    def __repr__(self) -> str:
+        """Shapes and what it is asked for, not weights."""
+        return (
+            f"SequencePolicy({len(self.states):,} states x {len(self.actions)} actions, {self.context} steps back, "
+            f"asked for {self.target_return:+z.3f})"
+        )
+
     def asking(self, target_return: float) -> SequencePolicy:
         """The same policy, asked for another return (discounted, reward units).
 

@@ -68,7 +68,7 @@ def _lead(scene: Scene) -> int:
 
 
 def _why(scene: Scene) -> str:
-    value, best = f"{scene.default_value:+.2f}", f"{scene.best_seen['mul']:+.3f}"
+    value, best = f"{scene.default_value:+z.2f}", f"{scene.best_seen['mul']:+z.3f}"
     if not scene.mul_out:
         return (
             f"On mul tasks the log shows `mul` {scene.times_seen_mul:,} times, so its value rests on data, and every learner "
@@ -104,7 +104,7 @@ def _what_the_log_knows(scene: Scene) -> str:
     if scene.mul_out and not scene.guessing_tasks:
         return (
             "At this guess nobody calls `mul`, so the second switch changes nothing. Raise the guess above "
-            f"{scene.best_seen['mul']:+.3f} and see who runs to it."
+            f"{scene.best_seen['mul']:+z.3f} and see who runs to it."
         )
     if scene.mul_out:
         return (
@@ -128,6 +128,6 @@ def _where_it_costs(scene: Scene) -> str:
     if not scene.default_value < higher <= DIAL_TOP:
         return ""
     return (
-        f" **Is guessing harmless, then? Try the guess at {higher:.2f}:** above {min(others):+.3f} naive FQI runs to "
+        f" **Is guessing harmless, then? Try the guess at {higher:.2f}:** above {min(others):+z.3f} naive FQI runs to "
         "`mul` on other tasks, too, where the log does show a choice worth that much."
     )

@@ -34,7 +34,7 @@ def render_values(dataset: Dataset, found: Ceiling, deployment: str) -> None:
             ("best possible, knowing everything", "exact", most),
         ]
     figure = layout.drawn(make_value_scale, rows)
-    alt = ", ".join(f"{title} {value:+.3f}" for title, _, value in rows)
+    alt = ", ".join(f"{title} {value:+z.3f}" for title, _, value in rows)
     layout.render_figure(figure, key="ceiling", alt=f"Returns: {alt}")
     if real is not None and abs(real - found.value) > 5e-4:
         why = (
@@ -64,7 +64,7 @@ def render_path(dataset: Dataset, found: Ceiling) -> None:
     if len(starts) > 1:
         st.selectbox("From", starts[:200], **state.bound("path_start"), width=420)
     path = best_path(dataset, found, state.get("path_start"))
-    st.markdown(f"{layout.plain(path.sentence, 400)} Worth **{path.value:+.3f}** from there. {ENDINGS[path.ending]}")
+    st.markdown(f"{layout.plain(path.sentence, 400)} Worth **{path.value:+z.3f}** from there. {ENDINGS[path.ending]}")
     layout.render_figure(layout.drawn(make_path, path), key="path", alt=path.sentence)
 
 

@@ -122,7 +122,7 @@ def render_rate(problem: LinearProblem, n_sweeps: int) -> None:
         st.metric("Each sweep multiplies errors by (ρ)", f"{rate:.4f}", help=layout.tip("growth"), width="content")
         st.metric(
             f"Powers of ten in {n_sweeps:,} sweeps",
-            f"{n_sweeps * math.log10(max(rate, 1e-300)):+,.1f}",
+            f"{n_sweeps * math.log10(max(rate, 1e-300)):+z,.1f}",
             width="content",
         )
         st.metric("Explodes above γ =", f"{problem.critical_discount:.4f}", width="content")

@@ -76,12 +76,12 @@ def _compared(
 
 def told(guess: Estimate) -> str:
     """An estimate with its interval, or that there is none."""
-    return "refused" if guess.value is None else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
+    return "refused" if guess.value is None else f"{guess.value:+z.3f} [{guess.low:+z.3f}, {guess.high:+z.3f}]"
 
 
 def render_table(now: work.Current, comparison: Comparison) -> None:
     """Estimators x policies, refusals in words: a policy has one column, so several fit beside each other."""
-    truths = {policy: f"{truth:+.3f}" for policy, truth in comparison.truths.items()} if now.world else {}
+    truths = {policy: f"{truth:+z.3f}" for policy, truth in comparison.truths.items()} if now.world else {}
     rows = [{"estimator": EXACT, **truths}] if truths else []
     for name, spec in orl.ESTIMATORS.items():
         guesses = {policy: told(estimates[name]) for policy, estimates in comparison.estimates.items()}
@@ -91,7 +91,7 @@ def render_table(now: work.Current, comparison: Comparison) -> None:
     logged = comparison.logged
     own = "What the log's own agent got is unknown."
     if logged.value is not None:
-        own = f"The log's own agent got {logged.value:+.3f} [{logged.low:+.3f}, {logged.high:+.3f}]."
+        own = f"The log's own agent got {logged.value:+z.3f} [{logged.low:+z.3f}, {logged.high:+z.3f}]."
     st.caption(
         f"Discounted return with a 95 % interval from an episode bootstrap. {own} "
         "A refusal is an answer: the page says below what is missing."

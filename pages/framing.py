@@ -126,7 +126,7 @@ def render_splits(now: work.Current) -> None:
         st.markdown("No single addition explains the outcomes of other episodes better than the key does now.")
     rest = [split for split in tried if split not in good[:MAX_SPLITS]]
     if rest:
-        names = ", ".join(f"{layout.plain(split.part.phrase, 60)} ({split.removed:+.1%})" for split in rest)
+        names = ", ".join(f"{layout.plain(split.part.phrase, 60)} ({split.removed:+z.1%})" for split in rest)
         st.caption(f"Tried and not worth their states: {names}.")
 
 

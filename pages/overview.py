@@ -154,7 +154,7 @@ def render_all_scenes() -> None:
     with st.expander("All six cases side by side: two logs, three deployments", icon=":material/table:", expanded=True):
         layout.render_percents(all_scenes({name: parameters.parameters_of(name) for name in LEARNERS}))
         st.caption(
-            f"Exact probability of success at Q₀ = {state.get('guess'):+.2f}. Log · what mul does once deployed."
+            f"Exact probability of success at Q₀ = {state.get('guess'):+z.2f}. Log · what mul does once deployed."
         )
 
 

@@ -159,8 +159,8 @@ def leaves_when_free(dataset: Dataset, found: Ceiling, default_value: float) -> 
 def _on_copying(copied: float, best: float, enough: bool, quality: float | None) -> str:
     tq = "" if quality is None else f" (trajectory quality {quality:.2f})"
     if enough:
-        return f"Copying what the log does most is worth {copied:+.3f} on its counts, staying inside it {best:+.3f} at best{tq}."
-    return f"Staying inside the log could be worth {best:+.3f}, copying what it does most only {copied:+.3f} on its counts{tq}."
+        return f"Copying what the log does most is worth {copied:+z.3f} on its counts, staying inside {best:+z.3f} at best{tq}."
+    return f"Staying inside the log could be worth {best:+z.3f}, copying what it does most only {copied:+z.3f} on its counts{tq}."
 
 
 def _on_leaving(share: float, where: str, default_value: float) -> str:
@@ -233,7 +233,7 @@ def score_forecast(made: Forecast, values: Mapping[str, float]) -> Score:
     top = max(value for _, value in best_of.values())
     winners = tuple(family for family in FAMILIES if family in best_of and best_of[family][1] >= top - made.close)
     right = made.best[0] in winners
-    told = "; ".join(f"{family} {value:+.3f} ({learner})" for family, (learner, value) in best_of.items())
+    told = "; ".join(f"{family} {value:+z.3f} ({learner})" for family, (learner, value) in best_of.items())
     return Score(
         right=right,
         winners=winners,

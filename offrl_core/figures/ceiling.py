@@ -38,7 +38,7 @@ def make_value_scale(rows: Sequence[tuple[str, str, float]]) -> go.Figure:
         "mode": "markers+text",
         "x": values,
         "y": places,
-        "text": [f"\u2002{value:+.3f}" for value in values],
+        "text": [f"\u2002{value:+z.3f}" for value in values],
         "textposition": "middle right",
         "marker": {
             "size": 15,

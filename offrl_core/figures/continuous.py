@@ -67,7 +67,7 @@ def make_action_picture(
         layout[name] |= {"automargin": True, "zeroline": False, "showgrid": name == "yaxis2"}
     layout["annotations"] = [
         _heading(f"Q from above: {surface.q_values.min():.1f} to {surface.q_values.max():.1f}", MAP[1]),
-        _heading(f"slice at state {cut.state:+.2f}", SLICE[1]),
+        _heading(f"slice at state {cut.state:+z.2f}", SLICE[1]),
     ]
     traces = [*_map(surface, cut, counts), *_slice(cut, exact_name, slice_range), _rows(cut.rows)]
     return go.Figure(traces, layout)

@@ -66,7 +66,7 @@ def make_estimates(
     ]
     # One above the other, as the lines may stand close together.
     layout["annotations"] = [
-        {"x": x, "y": y, "yanchor": "bottom", "text": f"{name} {x:+.3f}", "showarrow": False, "font": {"size": 13}}
+        {"x": x, "y": y, "yanchor": "bottom", "text": f"{name} {x:+z.3f}", "showarrow": False, "font": {"size": 13}}
         for y, (name, x, _, _) in zip((-0.5, -1.0), lines, strict=True)
         if x is not None
     ] + [

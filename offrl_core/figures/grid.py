@@ -257,7 +257,7 @@ def _targets(shown: GridLog, triangles: list[_Triangle], values: FloatArray) -> 
         f"{label(t.state, 90)}<br>{label(t.action)}: "
         + (f"seen {shown.counts[place]:,} times" if shown.counts[place] else "never seen")
         + ("" if shown.supported[place] else " (unsupported)")
-        + (f"<br>{values[place]:+,.4g}" if np.isfinite(values[place]) else "")
+        + (f"<br>{values[place]:+z,.4g}" if np.isfinite(values[place]) else "")
         + "<br>click for the evidence"
         for t, place in known
     ]
@@ -269,7 +269,7 @@ def _targets(shown: GridLog, triangles: list[_Triangle], values: FloatArray) -> 
 def _short(value: float) -> str:
     """A number in at most five signs or so.
 
-    >>> _short(-0.125), _short(12.34), _short(-102.94)
-    ('-0.12', '+12.3', '-103')
+    >>> _short(-0.125), _short(12.34), _short(-102.94), _short(-0.001)
+    ('-0.12', '+12.3', '-103', '+0.00')
     """
-    return f"{value:+.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"
+    return f"{value:+z.{0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2}f}"

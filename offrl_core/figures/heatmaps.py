@@ -196,7 +196,7 @@ def make_band_map(
     limit = largest([mean_q])
     texts = [
         [
-            f"{label(title, 90)}<br>{label(action)}: mean Q {mean_q[r, a]:+.3f}, {unsupported_share[r, a]:.0%} unsupported"
+            f"{label(title, 90)}<br>{label(action)}: mean Q {mean_q[r, a]:+z.3f}, {unsupported_share[r, a]:.0%} unsupported"
             for a, action in enumerate(actions)
         ]
         for r, title in enumerate(band_titles)
@@ -309,7 +309,7 @@ def _count_text(state: str, action: str, count: int, valid: bool) -> str:
 
 
 def _q_text(title: str, state: str, action: str, value: float, count: int, supported: bool) -> str:
-    number = "no value" if np.isnan(value) else f"{value:+.4f}"
+    number = "no value" if np.isnan(value) else f"{value:+z.4f}"
     seen = "never seen" if count == 0 else f"seen {count:,} times"
     mark = "" if supported else " (unsupported)"
     return f"{label(state, 90)}<br>{label(action)}: {seen}{mark}<br>{title} {number}<br>click for the evidence"

@@ -107,7 +107,7 @@ def make_choice(
         for action, value, exact, count in zip(actions, learned, true, counts, strict=True)
     )
     legend = (
-        f'<div class="orl-axis">value Q (discounted return, reward units), from {low:+.2f} to {high:+.2f}; dashed: 0</div>'
+        f'<div class="orl-axis">value Q (discounted return, reward units), from {low:+z.2f} to {high:+z.2f}; dashed: 0</div>'
         '<div class="orl-legend"><span><i class="orl-seen"></i>learned Q</span>'
         '<span><i class="orl-unseen"></i>learned Q, never seen</span>'
         '<span><i class="orl-mark"></i>exact Q once deployed</span></div>'
@@ -160,7 +160,7 @@ def _number(value: float) -> str:
     """
     if np.isnan(value):
         return "no value"
-    return f"{value:+.2f}" if round(value, 2) else "0.00"
+    return f"{value:+z.2f}" if round(value, 2) else "0.00"
 
 
 def _quoted(text: str) -> str:

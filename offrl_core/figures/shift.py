@@ -206,8 +206,8 @@ def make_compounding(found: Compounding) -> go.Figure:
     """
     steps = np.arange(1, len(found.loss) + 1, dtype=np.int16)
     lines = [
-        ("worst case: ε T² (Ross & Bagnell)", found.bound, ACCENT, "dot"),
-        ("if a slip spoiled only its own step: ε T", found.unconnected, MUTED, "dash"),
+        ("worst case: min(ε T², T) × range", found.bound, ACCENT, "dot"),
+        ("if a slip spoiled only its own step: ε T × range", found.unconnected, MUTED, "dash"),
         ("exact loss here", found.loss, TRUTH, "solid"),
     ]
     traces = [
@@ -218,7 +218,7 @@ def make_compounding(found: Compounding) -> go.Figure:
             "y": values,
             "name": name,
             "line": {"color": colour, "dash": dash, "width": 2.5},
-            "hovertemplate": "%{x} steps: %{y:.3f}<extra></extra>",
+            "hovertemplate": f"%{{x}} steps: %{{y:.3f}}<br>{label(name, 90)}<extra></extra>",
         }
         for name, values, colour, dash in lines
     ]

@@ -37,7 +37,7 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
         sampled = {name: sampled_in(now.dataset, model.policy, name) for name in world.deployments}
         for name, rollout in sampled.items():
             row[layout.success_column(world, name)] = _share_in_short(rollout)
-        row["exact return"] = "not sampled" if sampled[here] is None else f"≈ {sampled[here].mean_return:+.4f}"
+        row["exact return"] = "not sampled" if sampled[here] is None else f"≈ {sampled[here].mean_return:+z.4f}"
         row["meets unseen states"] = "not counted"
     else:
         row["exact success"] = "unknown"
@@ -67,7 +67,7 @@ def _render_one(now: work.Current, algorithm: str, model: TrainedModel, policy: 
     low, high = policy.return_range
     if not now.world:
         st.caption(
-            f"The log's episodes returned between {low:+.3f} and {high:+.3f} (discounted). What the policy gets for what it is "
+            f"The log's episodes returned between {low:+z.3f} and {high:+z.3f} (discounted). What the policy gets for what it is "
             "asked takes a world to try it in, and behind an imported log there is none."
         )
         return
@@ -106,7 +106,7 @@ def _render_answer(now: work.Current, asked: float, policy: SequencePolicy, roll
     low, high = rollout.return_interval()
     share_low, share_high = rollout.success_interval()
     st.markdown(
-        f"Asked for **{asked:+.3f}**, it gets **{rollout.mean_return:+.3f}** [{low:+.3f}, {high:+.3f}] on average and solves "
+        f"Asked for **{asked:+z.3f}**, it gets **{rollout.mean_return:+z.3f}** [{low:+z.3f}, {high:+z.3f}] on average and solves "
         f"**{rollout.success_rate:.1%}** [{share_low:.1%}, {share_high:.1%}], where {spec.subject} "
         f"{spec.deployments[work.deployment(now.world)].title}. *Estimated: {len(rollout.returns):,} sampled episodes, 95 % "
         "intervals (bootstrap; Wilson), here and where the table says ≈.*"
@@ -115,7 +115,7 @@ def _render_answer(now: work.Current, asked: float, policy: SequencePolicy, roll
     if not worst - 1e-9 <= asked <= best + 1e-9:
         st.caption(
             f":material/warning: No episode of the log returned {'more than' if asked > best else 'less than'} "
-            f"{best if asked > best else worst:+.3f}, so this is a guess."
+            f"{best if asked > best else worst:+z.3f}, so this is a guess."
         )
 
 

@@ -94,7 +94,7 @@ def render_score(dataset: Dataset, made: Forecast, deployment: str) -> None:
         winners = ", ".join(FAMILIES[family] for family in score.winners)
         st.markdown(f"{icon} The forecast was **{'right' if score.right else 'wrong'}**. Best here: {winners}.")
         for family, (learner, value) in score.best_of.items():
-            st.markdown(f"- {FAMILIES[family].capitalize()}: **{value:+.3f}** ({orl.ALGORITHMS[learner].short})")
+            st.markdown(f"- {FAMILIES[family].capitalize()}: **{value:+z.3f}** ({orl.ALGORITHMS[learner].short})")
     for sentence in refused:
         st.caption(f":material/block: {layout.plain(sentence, 500)}")
 

@@ -99,7 +99,7 @@ def _by_deployment(now: work.Current, models: Mapping[str, TrainedModel]) -> pd.
         solved = {
             layout.success_column(spec, name): f"{truths[name][policy].success_rate:.1%}" for name in spec.deployments
         }
-        row = {"policy": policy, **solved, "return": f"{truths[here][policy].mean_return:+.3f}"}
+        row = {"policy": policy, **solved, "return": f"{truths[here][policy].mean_return:+z.3f}"}
         rows.append(row | _course_cells(courses[policy][""]))
     return pd.DataFrame(rows)
 
@@ -108,7 +108,7 @@ def _by_task(now: work.Current, models: Mapping[str, TrainedModel]) -> pd.DataFr
     here = work.deployment(now.world)
     courses = _courses(now, models, here)
     return pd.DataFrame(
-        {"policy": policy, "task": task, "success": f"{found.success_rate:.1%}", "return": f"{found.mean_return:+.3f}"}
+        {"policy": policy, "task": task, "success": f"{found.success_rate:.1%}", "return": f"{found.mean_return:+z.3f}"}
         | _course_cells(courses[policy][task])
         for policy, truth in _truths(now, models, here).items()
         for task, found in truth.by_task.items()
@@ -145,8 +145,8 @@ def _trials(trial: tuple, world: str, _dataset: Dataset, _models: dict[str, Trai
                 "policy": name,
                 "sampled success": f"{sampled.success_rate:.1%} [{low:.1%}, {high:.1%}]",
                 "exact success": f"{exact.success_rate:.1%}",
-                "sampled return": f"{sampled.mean_return:+.3f} ± {1.96 * sampled.standard_errors()[0]:.3f}",
-                "exact return": f"{exact.mean_return:+.3f}",
+                "sampled return": f"{sampled.mean_return:+z.3f} ± {1.96 * sampled.standard_errors()[0]:.3f}",
+                "exact return": f"{exact.mean_return:+z.3f}",
             }
         )
     return pd.DataFrame(rows)

@@ -57,7 +57,7 @@ def _render_numbers(
         mean = (
             "none seen"
             if not found.n_rows
-            else ("unknown" if found.mean_return is None else f"{found.mean_return:+.4f}")
+            else ("unknown" if found.mean_return is None else f"{found.mean_return:+z.4f}")
         )
         help_text = (
             layout.tip("return") + f"\n\nFrom this step on, mean over {found.n_returns:,} of {found.n_rows:,} rows."
@@ -65,10 +65,10 @@ def _render_numbers(
         st.metric("Mean return in the log", mean, help=help_text, width="content")
         if model is not None and model.q_values is not None:
             value = model.q_values[row, column]
-            st.metric("Learned Q", "not allowed" if pd.isna(value) else f"{value:+.4f}", width="content")
+            st.metric("Learned Q", "not allowed" if pd.isna(value) else f"{value:+z.4f}", width="content")
         if true_q is not None:
             exact = true_q[row, column]
-            text = "unreachable" if pd.isna(exact) else f"{exact:+.4f}"
+            text = "unreachable" if pd.isna(exact) else f"{exact:+z.4f}"
             st.metric("Exact Q", text, help=layout.tip("true_q"), width="content")
 
 
@@ -94,7 +94,7 @@ def _render_parts(dataset: Dataset, model: TrainedModel, row: int, column: int) 
         ]
     )
     st.markdown(
-        f"mean reward {parts.mean_reward:+.4f} plus γ = {dataset.discount:g} times what follows = **{parts.total:+.4f}**"
+        f"mean reward {parts.mean_reward:+z.4f} plus γ = {dataset.discount:g} times what follows = **{parts.total:+z.4f}**"
     )
     shown = lines.head(50)
     st.dataframe(shown, hide_index=True, height=min(300, 38 + 35 * len(shown)))
@@ -142,6 +142,6 @@ def render_promise(dataset: Dataset, model: TrainedModel) -> None:
         return
     n = f"{own.n_episodes:,} of {dataset.n_episodes:,} " if own.n_episodes < dataset.n_episodes else ""
     st.caption(
-        f":material/compare_arrows: At the start this policy promises **{promised_return(dataset, model):+.3f}** (learned); "
-        f"the {n}episodes of the log returned **{own.value:+.3f}** on average, both discounted. A wide gap asks for evidence."
+        f":material/compare_arrows: At the start this policy promises **{promised_return(dataset, model):+z.3f}** (learned); "
+        f"the {n}episodes of the log returned **{own.value:+z.3f}** on average, both discounted. A wide gap asks for evidence."
     )

@@ -121,8 +121,8 @@ def _render_values(dataset: Dataset, before: Dataset | None) -> None:
 
 
 def _metric(label: str, value: float | None, before: float | None, kind: str, help_text: str | None = None) -> None:
-    written = {"count": "{:,}", "share": "{:.1%}", "value": "{:+.4g}"}[kind]
-    difference = {"count": "{:+,}", "share": "{:+.1f} points", "value": "{:+.4g}"}[kind]
+    written = {"count": "{:,}", "share": "{:.1%}", "value": "{:+z.4g}"}[kind]
+    difference = {"count": "{:+,}", "share": "{:+z.1f} points", "value": "{:+z.4g}"}[kind]
     delta = None
     if value is not None and before is not None and value != before:
         delta = difference.format((value - before) * (100 if kind == "share" else 1))

@@ -165,4 +165,4 @@ def render_map(
 
 
 def _in_words(parts: dict[str, float]) -> str:
-    return ", ".join(f"{name} {amount:+.3f}" for name, amount in parts.items())
+    return ", ".join(f"{name} {amount:+z.3f}" for name, amount in parts.items())

@@ -96,7 +96,7 @@ def _row_of_table(
         for name, truth in truths.items():
             row[layout.success_column(spec, name)] = f"{truth.success_rate:.1%}"
         here = truths[deployment]
-        row["exact return"] = f"{here.mean_return:+.4f}"
+        row["exact return"] = f"{here.mean_return:+z.4f}"
         row["meets unseen states"] = f"{here.unseen_state_rate:.1%} of episodes"
     else:
         row["exact success"] = "unknown"
@@ -104,9 +104,9 @@ def _row_of_table(
     row["estimate from the log (WIS)"] = (
         "refused"
         if guess.value is None
-        else f"{guess.value:+.3f} (no spread)"
+        else f"{guess.value:+z.3f} (no spread)"
         if guess.low == guess.high
-        else f"{guess.value:+.3f} [{guess.low:+.3f}, {guess.high:+.3f}]"
+        else f"{guess.value:+z.3f} [{guess.low:+z.3f}, {guess.high:+z.3f}]"
     )
     row["run"] = run
     return row

@@ -104,6 +104,18 @@ def test_the_registry_and_so_every_menu_goes_by_kind() -> None:
     assert len({spec.menu_title for spec in ALGORITHMS.values()}) == len(ALGORITHMS)
 
 
+@by_name
+def test_a_model_and_its_policy_print_as_one_line(name: str, small: Dataset) -> None:
+    """A notebook shows the last value of a cell: arrays of hundreds of lines say nothing there."""
+    model = fit(name, small)
+    for text, shape in ((repr(model.policy), True), (repr(model), model.q_values is not None)):
+        assert "\n" not in text
+        assert "array(" not in text
+        assert len(text) < 400
+        assert (f"{small.n_states:,} states x {small.n_actions} actions" in text) == shape
+    assert repr(name) in repr(model)
+
+
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
 def test_every_parameter_describes_itself_and_its_default_is_allowed(spec: AlgorithmSpec) -> None:
     config = spec.config_class()
@@ -111,6 +123,7 @@ def test_every_parameter_describes_itself_and_its_default_is_allowed(spec: Algor
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(config, dataclasses.fields(config)[0].name, None)
     about = params_of(spec.config_class)
+    assert not [field.caption for field in about.values() if field.unit and field.caption.lower().count(field.unit) > 1]
     for name, default in config_values(config).items():
         field = about[name]
         assert field.label

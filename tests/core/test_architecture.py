@@ -185,6 +185,20 @@ def test_a_page_is_thin(path: Path) -> None:
     assert roots <= ALLOWED_IN_PAGES | TABLES_IN_PAGES
 
 
+# A number with a sign, as Python formats it; Plotly's %{x:+.2f} follows rules of its own.
+FORMATTING = [
+    path for path in [*CORE, *(ROOT / "pages").rglob("*.py")] if path.parts[-2:] != ("figures", "overview.py")
+]
+_SIGNED = re.compile(r"(?<!%)(?<!%\{)\{[^{}]*?:\+(?!z)[,.0-9]*([fge%]\}|\{)")
+
+
+@pytest.mark.parametrize("path", FORMATTING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_signed_number_is_never_minus_zero(path: Path) -> None:
+    """-0.001 to two digits reads -0.00 unless its format says z: beside +0.00 it looks like another value."""
+    assert not _SIGNED.findall(path.read_text(encoding="utf-8"))
+    assert f"{-0.001:+z.2f}" == "+0.00"
+
+
 # -- what importing costs -------------------------------------------------------------------------------------
 
 

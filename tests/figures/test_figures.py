@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import offrl_core as orl
 from offrl_core.evaluation.asked_return import AskedReturns
 from offrl_core.evaluation.ceiling import BestPath, CeilingCurve, PathStep
 from offrl_core.evaluation.ledger import PARTS
-from offrl_core.evaluation.shift import Compounding, FlowLink
+from offrl_core.evaluation.shift import Compounding, FlowLink, compounding_error
 from offrl_core.figures.asked_return import make_asked_returns
 from offrl_core.figures.ceiling import make_ceiling_curve, make_path, make_value_scale
 from offrl_core.figures.estimates import make_estimates
@@ -23,6 +24,7 @@ from offrl_core.figures.shift import make_compounding, make_distance, make_flow,
 from offrl_core.figures.theme import COUNT_SCALE, DIFFERENCE_SCALE, VALUE_SCALE, colour_at, contrast, ink_on, label
 from offrl_core.figures.theme import SUPPORTED as BLUE
 from offrl_core.figures.theme import UNSUPPORTED as ORANGE
+from offrl_core.glossary import TERMS
 
 STATES, ACTIONS = ("a", "b"), ("go", "stop", "wait")
 COUNTS = np.array([[10, 0, 1], [0, 3, 0]])
@@ -363,6 +365,19 @@ def test_long_distances_are_cut_and_say_so():
     assert "first 60 of 100" in make_distance(np.zeros(100)).layout.xaxis.title.text
     assert make_distance(np.array([0.5])).layout.xaxis.title.text == "t, the step"
     assert make_distance(np.array([0.5, 1.0])).data[0].x.tolist() == [0, 1]
+
+
+def test_what_the_slips_are_held_against_is_named_as_it_is_computed(dataset_with_mul):
+    """Legend, hover text, tooltip and sentence all name the range of a reward by which both lines are scaled."""
+    found = compounding_error(dataset_with_mul, orl.train(dataset_with_mul, "fqi").policy, 0.1, horizon=4)
+    worst, alone, _ = make_compounding(found).data
+    assert alone.name.endswith("ε T × range")
+    assert worst.name == "worst case: min(ε T², T) × range"
+    assert alone.name in alone.hovertemplate
+    assert "ε T × range" in TERMS["compounding"].equation
+    assert "min(ε T², T) × range" in TERMS["compounding"].equation
+    assert alone.y[-1] == pytest.approx(0.1 * 4 * found.span)
+    assert f"ε T × range = {alone.y[-1]:.3f}" in found.sentence
 
 
 def test_the_exact_loss_stays_readable_below_the_worst_case():
