@@ -186,9 +186,7 @@ def test_a_page_is_thin(path: Path) -> None:
 
 
 # A number with a sign, as Python formats it; Plotly's %{x:+.2f} follows rules of its own.
-FORMATTING = [
-    path for path in [*CORE, *(ROOT / "pages").rglob("*.py")] if path.parts[-2:] != ("figures", "overview.py")
-]
+FORMATTING = [*CORE, *(ROOT / "pages").rglob("*.py")]
 _SIGNED = re.compile(r"(?<!%)(?<!%\{)\{[^{}]*?:\+(?!z)[,.0-9]*([fge%]\}|\{)")
 
 
