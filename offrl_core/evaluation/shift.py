@@ -399,9 +399,9 @@ class Compounding:
     def sentence(self) -> str:
         """What one should take away from it."""
         return (
-            f"With a slip in {self.slip:.0%} of its steps it loses {self.loss[-1]:z.3f} reward over T = {len(self.loss):,} "
-            f"steps, where a step's rewards have a range of {self.span:.3g}. If a slip spoiled only its own step, that would be "
-            f"ε T × range = {self.unconnected[-1]:.3f} at most; the worst case is {self.bound[-1]:.3f}."
+            f"With a slip in {self.slip:.0%} of its steps the policy loses {self.loss[-1]:z.3f} reward over "
+            f"T = {len(self.loss):,} steps, where a step's rewards have a range of {self.span:.3g}. If a slip spoiled only its "
+            f"own step, that would be ε T × range = {self.unconnected[-1]:.3f} at most; the worst case is {self.bound[-1]:.3f}."
         )
 
 
