@@ -56,7 +56,12 @@ def render_total(dataset: Dataset, model: TrainedModel, deployment: str, min_cou
     sentence = f":material/account_balance: **{ledger.sentence}** {gone.sentence}"
     with st.expander(sentence):
         st.markdown("What the policy promises at the start is made of", help=layout.tip("ledger"))
-        figure = layout.drawn(make_ledger_bars, {"its value": ledger.totals, **_by_start(dataset, ledger)})
+        starts = _by_start(dataset, ledger)
+        if starts:
+            st.caption(
+                "Shares are taken start by start, without signs: in the first bar losses and gains have cancelled."
+            )
+        figure = layout.drawn(make_ledger_bars, {"its value": ledger.totals, **starts})
         layout.render_figure(figure, key="ledger_total", alt=f"Parts of the value: {_in_words(ledger.totals)}")
         _render_leaving(gone)
 

@@ -13,6 +13,7 @@ def test_the_page_says_what_the_value_rests_on_and_when_the_policy_leaves(app):
     assert any("33.3% of its episodes leave the support, all at t = 2." in label for label in labels)
     said = texts(app)
     assert "50% guessed" in said
+    assert "Shares are taken start by start" in said
     assert "t = 2: **33.3%**" in said
 
 
