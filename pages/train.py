@@ -43,6 +43,7 @@ def render_choice() -> list[str]:
         key="w:learners",
         on_change=take_learners,
         wrap=True,  # beside other widgets Streamlit keeps all names on one line, and hides those that don't fit
+        help="By kind: tables, then networks, then the sequence model. Type “network”, or a name, to see only those.",
     )
     if right is not None:
         with right.container(horizontal=True):
