@@ -7,7 +7,6 @@ from offrl_core.dataset import Dataset
 from offrl_core.framing_choices import FramingChoices
 from pages._ui import evidence, framing_effects, framing_form, framing_history, layout, navigation, state, work
 
-WORTHWHILE = 0.01  # share of the error that a split has to remove to get a button
 MAX_SPLITS = 5
 
 
@@ -101,7 +100,7 @@ def render_splits(now: work.Current) -> None:
     if not tried:
         st.caption("Nothing to try: outcomes don't vary, or the log has nothing more to add to the state.")
         return
-    good = [split for split in tried if split.removed >= WORTHWHILE]
+    good = [split for split in tried if not split.refused]
     all_steps = tried[0].n_episodes >= now.dataset.n_episodes
     st.caption(
         "Judged on episodes each split was not fitted to, so that cutting the log into small pieces wins nothing"
@@ -118,15 +117,18 @@ def render_splits(now: work.Current) -> None:
                 disabled=bool(now.world),
             )
             st.markdown(
-                f"removes **{split.removed:.1%}** of the error of the outcome · visits on mixed pairs {split.mixed_before:.1%} → "
-                f"{split.mixed_after:.1%} · {split.n_states:,} states instead of {now.dataset.n_states:,}",
+                f"removes **{split.removed:.1%}** of the error of the outcome (left open {split.left_before:.1%} → "
+                f"{split.left_after:.1%}) · visits on mixed pairs {split.mixed_before:.1%} → {split.mixed_after:.1%} · "
+                f"{split.n_states:,} states instead of {now.dataset.n_states:,}",
                 width="content",
             )
     if not good:
         st.markdown("No single addition explains the outcomes of other episodes better than the key does now.")
     rest = [split for split in tried if split not in good[:MAX_SPLITS]]
     if rest:
-        names = ", ".join(f"{layout.plain(split.part.phrase, 60)} ({split.removed:+z.1%})" for split in rest)
+        names = ", ".join(
+            f"{layout.plain(split.part.phrase, 60)} ({split.refused or f'{split.removed:+z.1%}'})" for split in rest
+        )
         st.caption(f"Tried and not worth their states: {names}.")
 
 

@@ -45,6 +45,8 @@ MAX_LISTED = 200
 MAX_SPLIT_ROWS = 200_000  # more steps are judged on a sample of whole episodes
 MAX_FIELD_VALUES = 50
 MAX_FIELDS = 8
+WORTHWHILE = 0.01  # share of the error that a split has to remove to be offered
+MAX_ALONE = 0.5  # a key that other episodes show more rarely than this is close to an id of the episode
 
 
 class FramingNumbers(NamedTuple):
@@ -276,8 +278,9 @@ class Split(NamedTuple):
     Attributes:
         part: what would be added.
         choices: the framing with it.
-        removed: share of the squared error of the outcome that it removes, on episodes it wasn't fitted to; at or below 0
-            it only cuts the log into smaller pieces.
+        left_before: ``MixedOutcomes.left_open`` without it.
+        left_after: the same with it, judged on episodes it wasn't fitted to.
+        alone: share of the visits whose pair, with it, no episode outside their fold shows.
         mixed_before: share of the visits on mixed pairs, without it.
         mixed_after: the same with it; falls in any case as pieces get smaller.
         n_states: states met, with it.
@@ -286,15 +289,33 @@ class Split(NamedTuple):
 
     part: Choice
     choices: FramingChoices
-    removed: float
+    left_before: float
+    left_after: float
+    alone: float
     mixed_before: float
     mixed_after: float
     n_states: int
     n_episodes: int
 
+    @property
+    def removed(self) -> float:
+        """Share of the squared error of the outcome that it removes; at or below 0 it only cuts the log into pieces."""
+        return 1 - self.left_after / self.left_before if self.left_before else 0.0
+
+    @property
+    def refused(self) -> str:
+        """Why it isn't worth its states, in words; empty where it is."""
+        if self.alone > MAX_ALONE:
+            return f"close to an id of the episode: {self.alone:.0%} of the visits stand alone"
+        if self.removed < WORTHWHILE:
+            return f"{self.removed:+.1%}"
+        return "no better than no key at all" if self.left_after >= 1 else ""
+
 
 def suggest_splits(dataset: Dataset, choices: FramingChoices) -> list[Split]:
-    """Try one more part of the state after the other; best first. Those that tell nothing more apart are left out.
+    """Try one more part of the state after the other; best first, then those that are refused.
+
+    Those that tell nothing more apart are left out.
 
     Args:
         dataset: framed by ``choices``.
@@ -312,9 +333,12 @@ def suggest_splits(dataset: Dataset, choices: FramingChoices) -> list[Split]:
         return []
     n_episodes = _n_episodes(dataset, visits)
     pairs, _ = _pairs(dataset, visits)
-    coarse = _predicted(pairs, visits, _without_key(visits))
-    # Drawn twice towards the mean, as the finer ones are, so that a part that tells nothing apart removes exactly 0.
-    before, mixed_before = _error(_predicted(pairs, visits, coarse), visits), _mixed_share(pairs, visits)
+    start = _without_key(visits)
+    without_key = _error(start, visits)
+    left_before, mixed_before = (
+        _error(_predicted(pairs, visits, start), visits) / without_key,
+        _mixed_share(pairs, visits),
+    )
     splits, partitions = [], {pairs.tobytes()}
     for i, part in enumerate(parts):
         encoded = values[f"part_{i}"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -324,12 +348,20 @@ def suggest_splits(dataset: Dataset, choices: FramingChoices) -> list[Split]:
         if finer.tobytes() in partitions:  # it tells nothing apart, or the same as a part before it
             continue
         partitions.add(finer.tobytes())
-        after = _error(_predicted(finer, visits, coarse), visits)
-        n_states = len(pd.unique(visits.states * n_found + found))
-        removed = 1 - after / before if before else 0.0
-        refined = choices.with_part(part)
-        splits.append(Split(part, refined, removed, mixed_before, _mixed_share(finer, visits), n_states, n_episodes))
-    return sorted(splits, key=lambda split: -split.removed)
+        splits.append(
+            Split(
+                part,
+                choices.with_part(part),
+                left_before,
+                _error(_predicted(finer, visits, start), visits) / without_key,
+                _alone(finer, visits),
+                mixed_before,
+                _mixed_share(finer, visits),
+                len(pd.unique(visits.states * n_found + found)),
+                n_episodes,
+            )
+        )
+    return sorted(splits, key=lambda split: (bool(split.refused), -split.removed))
 
 
 def candidate_parts(dataset: Dataset, choices: FramingChoices) -> list[Choice]:
@@ -367,6 +399,13 @@ def _values_of_parts(dataset: Dataset, parts: Sequence[Choice]) -> pa.Table:
 
 def _n_episodes(dataset: Dataset, visits: _Visits) -> int:
     return len(np.unique(framed_log(dataset.log, dataset.framing).episodes[visits.places]))
+
+
+def _alone(keys: IntArray, visits: _Visits) -> float:
+    """Share of the visits whose key no episode of another fold shows."""
+    cells = np.unique(keys * FOLDS + visits.folds)
+    folds_of_key = np.bincount(cells // FOLDS, minlength=int(keys.max()) + 1)
+    return float((folds_of_key[keys] == 1).mean())
 
 
 def _mixed_share(keys: IntArray, visits: _Visits) -> float:

@@ -180,7 +180,7 @@ def hidden_cause(n: int = 300) -> list[Row]:
 
 def splits_of(rows: list[Row], choices: FramingChoices) -> dict[str, Split]:
     splits = suggest_splits(orl.frame(make_log(rows), choices.framing()), choices)
-    assert [s.removed for s in splits] == sorted((s.removed for s in splits), reverse=True)
+    assert splits == sorted(splits, key=lambda split: (bool(split.refused), -split.removed))
     return {split.part.token: split for split in splits}
 
 
@@ -204,6 +204,33 @@ def test_cutting_into_single_episodes_wins_nothing(monkeypatch: pytest.MonkeyPat
     assert alone.mixed_after == 0.0  # every piece is one episode
     assert alone.n_states == 600
     assert alone.removed == pytest.approx(0, abs=0.02)
+    assert alone.alone == 1
+    assert "id of the episode" in alone.refused
+
+
+def test_what_is_close_to_an_id_of_the_episode_is_not_offered() -> None:
+    """A key that misleads can be worse than none: then even an id removes error. It is no better than no key all the same."""
+    rows = []
+    for i in range(24):
+        goal = canonical_json({"goal": min(i, 21), "kind": "a" if i % 2 else "b"})
+        rows += episode(f"e{i}", (f"s{i % 6}", "go", float((i * 7) % 24 < 12)), state=goal)
+    found = splits_of(rows, BY_STATE)
+    goal = found["field:%2Fgoal"]
+    assert goal.left_before > 1
+    assert goal.removed > 0.05
+    assert goal.alone > aliasing.MAX_ALONE
+    assert "id of the episode" in goal.refused
+
+
+@given(left_before=st.floats(0, 2), left_after=st.floats(0, 2), alone=st.floats(0, 1))
+def test_offered_is_what_beats_the_key_and_no_key_on_episodes_that_others_speak_for(
+    left_before: float, left_after: float, alone: float
+) -> None:
+    choices = FramingChoices(state=(StepNumber(),))
+    split = Split(Task(), choices, left_before, left_after, alone, 1.0, 0.5, 4, 10)
+    better = left_after < 1 and left_before - left_after >= 0.01 * left_before > 0
+    if abs(split.removed - 0.01) > 1e-9:
+        assert (not split.refused) == (better and alone <= 0.5)
 
 
 def test_a_split_makes_the_dataset_that_it_promises() -> None:
@@ -213,6 +240,7 @@ def test_a_split_makes_the_dataset_that_it_promises() -> None:
         outcomes = mixed_outcomes(refined)
         assert refined.n_states == split.n_states
         assert outcomes.mixed_visits / outcomes.n_visits == pytest.approx(split.mixed_after)
+        assert outcomes.left_open == pytest.approx(split.left_after)  # one formula on the button and on the page
 
 
 def test_the_error_flag_and_one_more_tool_are_tried() -> None:
@@ -284,14 +312,14 @@ def test_what_is_left_open_by_hand() -> None:
 
 def test_what_a_split_removes_by_hand() -> None:
     rows = noisy_rows()
-    before = error_by_hand(rows, pair_of, pair_of)
+    before = error_by_hand(rows, pair_of)
     finer: dict[str, Key] = {
         "task": lambda row: (*pair_of(row), row["task"]),
         "step": lambda row: (*pair_of(row), row["t"]),
     }
     found = splits_of(rows, BY_STATE)
     for token, key in finer.items():
-        assert found[token].removed == pytest.approx(1 - error_by_hand(rows, pair_of, key) / before)
+        assert found[token].removed == pytest.approx(1 - error_by_hand(rows, key) / before)
 
 
 def test_the_airline_file_hides_the_task_first() -> None:
