@@ -39,6 +39,7 @@ _HOMES = {
     "OffRLError": "errors",
     "OnlyValue": "coverage_edits",
     "RuleRewards": "rewards",
+    "StepMapping": "importers.step_mapping",
     "WORLDS": "worlds",
     "assess": "readiness",
     "asked_returns": "evaluation.asked_return",

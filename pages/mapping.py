@@ -13,6 +13,10 @@ from offrl_core.importers.step_table import preview
 from pages._ui import layout, loading, mappings, navigation, work
 
 NONE = ""
+NOTEBOOK = """import offrl_core as orl
+
+mapping = orl.StepMapping.from_json(open("mapping.json").read())
+log = orl.read_traces("log.jsonl", mapping=mapping)"""
 COLUMNS = ("episode_id", "t", "task", "state_text", "state", "action", "arguments", "tool_result", "error", "reward")
 ENDS = ("terminal", "timeout")
 
@@ -83,22 +87,23 @@ def field_title(path: str, found: dict[str, Any]) -> str:
     return f"{path}  ({example[:24]})" if example else path
 
 
-def render_preview(values: list[Any], mapping: StepMapping) -> None:
-    """The first episode as it would look."""
+def render_preview(values: list[Any], mapping: StepMapping) -> bool:
+    """The first episode as it would look; whether any step can be read."""
     st.markdown("##### The first episode, read this way")
     try:
         rows = preview(values, mapping)
     except orl.OffRLError as error:
         layout.error(error)
-        return
+        return False
     if not rows:
         st.info("No step can be read this way. Choose another place for the steps, or another action.")
-        return
+        return False
     table = pd.DataFrame(rows)
     table = table[[name for name in (*COLUMNS, *ENDS) if name in table and table[name].notna().any()]]
     st.dataframe(table.head(50), hide_index=True)
     if len(table) > 50:
         st.caption(f"The first 50 of {len(table):,} steps among the first records.")
+    return True
 
 
 def render_outcome(upload: loading.Upload) -> None:
@@ -136,7 +141,7 @@ def render_page(upload: loading.Upload) -> None:
                 f"These files were read as {layout.plain(known)}, a known format: you need no mapping, but can make one."
             )
     mapping = render_mapping(values, saved or guess, f"w:map:{fingerprint(values)}")
-    render_preview(values, mapping)
+    readable = render_preview(values, mapping)
     with st.container(horizontal=True):
         st.button(
             "Read the files with this mapping",
@@ -144,15 +149,14 @@ def render_page(upload: loading.Upload) -> None:
             icon=":material/check:",
             on_click=loading.read_by_mapping,
             args=(mapping, values),
+            disabled=not readable,
         )
         st.download_button(
             "Download this mapping", mapping.to_json(), "mapping.json", "application/json", icon=":material/download:"
         )
     render_outcome(upload)
     st.caption("A mapping that was used is found again for the next file with the same fields. In a notebook: ")
-    st.code(
-        'orl.read_traces("log.jsonl", mapping=StepMapping.from_json(open("mapping.json").read()))', language="python"
-    )
+    st.code(NOTEBOOK, language="python")
 
 
 navigation.require_app()

@@ -234,3 +234,27 @@ def test_every_page_of_an_imported_log_stands_every_edit(app, edit):
     for page in ("data", "report", "framing", "rewards", "coverage", "train", "q_values", "evaluate"):
         app.switch_page(f"pages/{page}.py").run()
         assert not app.exception, (page, app.exception)
+
+
+def test_where_no_step_can_be_read_the_files_cannot_be_read_by_the_mapping(app):
+    drop(app, ("home.jsonl", lines(*HOME_MADE)))
+    app.switch_page("pages/mapping.py").run()
+    assert "No step can be read this way" in texts(app)  # no field is named like an action
+    assert reading_button(app).disabled
+    next(box for box in app.selectbox if box.key.endswith(":action")).set_value("was").run()
+    assert not reading_button(app).disabled
+
+
+def reading_button(app):
+    return next(button for button in app.button if button.label == "Read the files with this mapping")
+
+
+def test_the_notebook_of_the_mapping_page_runs(app, tmp_path, monkeypatch):
+    drop(app, ("home.jsonl", lines(*HOME_MADE)))
+    app.switch_page("pages/mapping.py").run()
+    (tmp_path / "log.jsonl").write_bytes(lines(*HOME_MADE))
+    (tmp_path / "mapping.json").write_text(StepMapping(episode="wer", step="wann", action="was").to_json())
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(app.code[-1].value, names)
+    assert (names["log"].n_steps, names["log"].n_episodes) == (6, 2)
