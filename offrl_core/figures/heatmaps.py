@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ..arrays import BoolArray, FloatArray, IntArray
+from .short_labels import short_labels
 from .theme import (
     COUNT_SCALE,
     DIFFERENCE_SCALE,
@@ -22,19 +23,21 @@ from .theme import (
     house_layout,
     ink_on,
     label,
-    labels,
     largest,
     narrow,
 )
 
 ROW_HEIGHT = 24
 BAND_HEIGHT = 7  # a click target must not be higher than its row, or it covers the neighbours
+ACTION_LENGTH = 24  # characters of a name that are shown
+MOST_TILTED = 8  # actions; the names of more stand upright
 MAX_TEXT_CELLS = 500  # beyond that, numbers in cells are unreadable and slow
 
 
-def figure_height(n_rows: int) -> int:
-    """Height in pixels that gives each row room for a number."""
-    return 120 + max(n_rows, 3) * ROW_HEIGHT
+def figure_height(n_rows: int, actions: Sequence[str] = ()) -> int:
+    """Height in pixels that gives each row room for a number, and upright names of actions theirs."""
+    upright = min(max(map(len, actions)), ACTION_LENGTH) * _action_font(len(actions)) // 2 if _upright(actions) else 0
+    return 120 + upright + max(n_rows, 3) * ROW_HEIGHT
 
 
 def make_support_map(
@@ -58,7 +61,7 @@ def make_support_map(
         title: plain text.
         max_count: top of the colour scale, so that two maps can share it.
     """
-    height = figure_height(len(states))
+    height = figure_height(len(states), actions)
     top = max(int(max_count or counts.max(initial=1)), 1)
     shades = np.where(valid & (counts > 0), np.log10(np.maximum(counts, 1)), np.nan)
     ticks = [value for value in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) if value <= top]
@@ -116,7 +119,7 @@ def make_q_maps(
         panels.append(("Exact Q of this policy", true, VALUE_SCALE))
     if learned is not None and true is not None:
         panels.append(("Learned minus exact", learned - true, DIFFERENCE_SCALE))
-    layout = house_layout(height=figure_height(len(states)))
+    layout = house_layout(height=figure_height(len(states), actions))
     layout |= {"margin": layout["margin"] | {"t": 56}, "annotations": []}
     layout["yaxis"] |= _state_axis(states)
     bound = colour_limit([table for table in (learned, true) if table is not None], supported)
@@ -173,7 +176,7 @@ def make_table_map(
         form: how a number is written in its cell, "{:.0%}" say.
         title: plain text.
     """
-    layout = house_layout(height=figure_height(len(states)), title=title)
+    layout = house_layout(height=figure_height(len(states), actions), title=title)
     layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
     layout["yaxis"] |= _state_axis(states)
     numbers = _numbers(values, valid, form, values, scale, limits)
@@ -201,7 +204,7 @@ def make_band_map(
         ]
         for r, title in enumerate(band_titles)
     ]
-    layout = house_layout(height=140 + BAND_HEIGHT * len(band_titles))
+    layout = house_layout(height=20 + figure_height(0, actions) - 3 * ROW_HEIGHT + BAND_HEIGHT * len(band_titles))
     layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
     layout["yaxis"] |= {
         **_state_axis(band_titles),
@@ -241,19 +244,32 @@ def _panel_title(title: str, start: float) -> dict[str, Any]:
 
 
 def _action_axis(actions: Sequence[str]) -> dict[str, Any]:
+    """Every action is named: many ones stand upright, as tilted names of narrow columns lie on each other."""
+    n = len(actions)
+    tilt = {"tickangle": -90} if _upright(actions) else {"tickangle": -40} if sum(map(len, actions)) > 60 else {}
     return {
-        "tickvals": list(range(len(actions))),
-        "ticktext": labels(actions, 24),
-        **({"tickangle": -40} if sum(map(len, actions)) > 60 else {}),  # short names turn by themselves where they must
-        "range": [-0.5, len(actions) - 0.5],
+        "tickvals": list(range(n)),
+        "ticktext": short_labels(actions, ACTION_LENGTH),
+        **tilt,  # a few short names turn by themselves where they must
+        "tickfont": {"size": _action_font(n)},
+        "range": [-0.5, n - 0.5],
         "showgrid": False,
     }
+
+
+def _upright(actions: Sequence[str]) -> bool:
+    return len(actions) > MOST_TILTED
+
+
+def _action_font(n_actions: int) -> int:
+    """Size in pixels."""
+    return 14 if n_actions <= 16 else 11 if n_actions <= 24 else 9
 
 
 def _state_axis(states: Sequence[str]) -> dict[str, Any]:
     return {
         "tickvals": list(range(len(states))),
-        "ticktext": labels(states, 44),
+        "ticktext": short_labels(states, 44),
         "range": [len(states) - 0.5, -0.5],
         "showgrid": False,
     }

@@ -1,5 +1,6 @@
 """Figures keep their contracts: hatching, blanks, narrow arrays, harmless labels, and no NaN passed off as 0."""
 
+import itertools
 import json
 import re
 
@@ -21,6 +22,7 @@ from offrl_core.figures.ledger import SHARE_SCALE, make_ledger_bars, make_ledger
 from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.figures.query import make_bars
 from offrl_core.figures.shift import make_compounding, make_distance, make_flow, make_visit_map
+from offrl_core.figures.short_labels import short_labels
 from offrl_core.figures.theme import COUNT_SCALE, DIFFERENCE_SCALE, VALUE_SCALE, colour_at, contrast, ink_on, label
 from offrl_core.figures.theme import SUPPORTED as BLUE
 from offrl_core.figures.theme import UNSUPPORTED as ORANGE
@@ -390,3 +392,42 @@ def test_the_exact_loss_stays_readable_below_the_worst_case():
         "exact loss here",
     ]
     assert figure.layout.yaxis.range[1] < found.bound[-1] / 10
+
+
+def test_names_that_a_cut_would_confuse_keep_what_tells_them_apart():
+    values = itertools.product(
+        ("cef3390e", "81ce123c"), ("03a5648a", "2d03db55"), ("c2e4f76c", "7bc94a2d"), ("1.25", "1.5")
+    )
+    states = [" ".join(f"user_feature_{i}={value}" for i, value in enumerate(row)) for row in values]
+    shown = short_labels(states, 44)
+    assert len(set(shown)) == len(states)
+    assert shown[0] == "…cef3 …03a5 …c2e4 …1.25"
+    tools = [f"get_reservation_details_for_user_{i}" for i in range(12)]
+    assert short_labels(tools, 24)[11] == "get_rese…ils_for_user_11"
+    assert short_labels(["look", "a" * 50], 44) == ["look", "a" * 43 + "…"]  # no need to touch the beginning
+    assert "<b>" not in short_labels(["<b>" + "x" * 50 + "1", "<b>" + "x" * 50 + "2"], 20)[0]
+
+
+@given(
+    st.lists(st.tuples(*[st.sampled_from(["red", "green", "a longer value"])] * 3), min_size=1, unique=True),
+    st.integers(30, 60),
+)
+def test_different_states_have_different_labels(rows, limit):
+    states = [" · ".join(f"field {i} of the state={value}" for i, value in enumerate(row)) for row in rows]
+    shown = short_labels(states, limit)
+    assert len(set(shown)) == len(states)
+    assert all(len(text) <= limit for text in shown)
+
+
+@pytest.mark.parametrize("n", [3, 13, 34])
+def test_every_action_is_named_and_many_stand_upright(n):
+    actions = [f"get_reservation_details_{i}" for i in range(n)]
+    every = np.ones((2, n), int)
+    maps = (
+        make_support_map(STATES, actions, every, every > 0, every > 0),
+        make_q_maps(STATES, actions, every * 0.1, None, every, every > 0, every > 0, [0, 1]),
+    )
+    for figure in maps:
+        axis = figure.layout.xaxis
+        assert len(set(axis.ticktext)) == n == len(axis.tickvals)
+        assert axis.tickangle == (-90 if n > 8 else -40)
