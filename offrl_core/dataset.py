@@ -23,7 +23,7 @@ from .coverage_edits import CoverageEdit, DropAction, check_number
 from .edges import CUT, ENDED, Edges, Transitions, aggregate
 from .errors import EmptyDataset, InvalidEdit
 from .features import features_of_world, state_features
-from .framing import FRAMED_COLUMNS, FramedLog, Framing, default_framing, episodes_solved, framed_log
+from .framing import FRAMED_COLUMNS, FramedLog, Framing, default_framing, episodes_solved, framed_log, names_success
 from .kept_rows import KEPT_ROWS, kept_places, table_of
 from .log import Log
 from .mdp import Successors, TabularMDP
@@ -266,6 +266,11 @@ class Dataset:
                 JOIN (SELECT row, task, terminal, timeout, behavior_policy FROM steps) USING (row)
                 GROUP BY episode ORDER BY min(row)"""
         ).df()
+
+    @property
+    def success_in_words(self) -> str:
+        """What ``success_rate`` is a share of: "solved", or "with a return above 0" where nobody said what success is."""
+        return "solved" if names_success(self.log, self.framing) else "with a return above 0"
 
     def success_rate(self) -> tuple[float | None, int]:
         """Share of solved episodes among those whose outcome is known (None if none is), and how many those are."""

@@ -339,6 +339,11 @@ def _is_null(column: pa.ChunkedArray) -> BoolArray:
 # -- for SQL -----------------------------------------------------------------------------------------------------
 
 
+def names_success(log: Log, framing: Framing) -> bool:
+    """Whether somebody said what success is: the log's world, or the framing beyond its default, a return above 0."""
+    return log.source is not None or framing.success != RETURN_IS_POSITIVE
+
+
 def _said_solved(log: Log, episodes: IntArray) -> pa.Array:
     """(N,) whether a world wrote of the row's episode that it solved its task; NULL where nobody wrote it."""
     if log.source is None or WORLDS[log.source.world].return_tells_success:

@@ -23,11 +23,22 @@ def render_episodes(now: work.Current) -> None:
     told = (
         "success unknown"
         if rate is None
-        else f"{rate:.1%} solved ({known:,} of {dataset.n_episodes:,} with a known outcome)"
+        else f"{rate:.1%} {dataset.success_in_words} ({known:,} of {dataset.n_episodes:,} with a known outcome)"
     )
     st.markdown(f"##### Episodes: {len(table):,} of {dataset.n_episodes:,} shown, {told}")
+    columns = {
+        "episode_id": st.column_config.TextColumn(width="large"),
+        "steps": st.column_config.NumberColumn(width="small"),
+        "success": st.column_config.CheckboxColumn(dataset.success_in_words.removeprefix("with a "), width="small"),
+    }
     event = st.dataframe(
-        table, hide_index=True, height=320, on_select="rerun", selection_mode="single-row", key="w:episodes"
+        table,
+        hide_index=True,
+        height=320,
+        column_config=columns,
+        on_select="rerun",
+        selection_mode="single-row",
+        key="w:episodes",
     )
     chosen = event["selection"]["rows"]
     if chosen:

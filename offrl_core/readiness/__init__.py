@@ -225,8 +225,9 @@ def _notes(facts: Facts) -> tuple[str, ...]:
     n_failed = facts.outcomes.n_known - facts.outcomes.n_solved
     if n_failed and facts.outcomes.n_solved:
         notes.append(
-            f"{n_failed:,} of {facts.outcomes.n_known:,} episodes with a known return didn't succeed ({facts.success_rule}). "
-            "Behavior cloning copies them too; the page Coverage can keep the good ones only."
+            f"{n_failed:,} of {facts.outcomes.n_known:,} episodes with a known return "
+            + (f"didn't succeed ({facts.success_rule}). " if facts.success_named else "have none above 0. ")
+            + "Behavior cloning copies them too; the page Coverage can keep the good ones only."
         )
     if sequences.n_one_step == n > 1:
         notes.append(

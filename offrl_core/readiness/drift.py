@@ -43,12 +43,13 @@ class VersionDrift:
     sentences: tuple[str, ...]
 
 
-def compare_versions(cursor: duckdb.DuckDBPyConnection, steps: str) -> tuple[VersionDrift, ...]:
+def compare_versions(cursor: duckdb.DuckDBPyConnection, steps: str, success_named: bool) -> tuple[VersionDrift, ...]:
     """Compare the versions of every version column that has several.
 
     Args:
         cursor: with the temporary table ``runs``. An episode that mixes versions counts with the first one it names.
         steps: what to write behind FROM for the steps.
+        success_named: whether somebody said what success is; else sentences speak of returns above 0.
     """
     found = []
     for column in VERSION_COLUMNS:
@@ -56,13 +57,15 @@ def compare_versions(cursor: duckdb.DuckDBPyConnection, steps: str) -> tuple[Ver
             f"SELECT count(DISTINCT {column}), count({column}), count(*) - count({column}) FROM runs"
         ).fetchall()
         if n_versions > 1:
-            found.append(_compare(cursor, steps, column, n_versions, n_named, n_without))
+            counts = n_versions, n_named, n_without
+            found.append(_compare(cursor, steps, column, counts, "success" if success_named else "return above 0:"))
     return tuple(found)
 
 
 def _compare(
-    cursor: duckdb.DuckDBPyConnection, steps: str, column: str, n_versions: int, n_named: int, n_without: int
+    cursor: duckdb.DuckDBPyConnection, steps: str, column: str, counts: tuple[int, int, int], success: str
 ) -> VersionDrift:
+    n_versions, _, n_without = counts
     rows = cursor.execute(
         f"""SELECT {column}, count(*) AS n, sum(n_steps)::BIGINT, count(success), count(*) FILTER (success) FROM runs
             WHERE {column} IS NOT NULL GROUP BY {column} ORDER BY n DESC, {column} LIMIT {MAX_VERSIONS}"""
@@ -91,7 +94,7 @@ def _compare(
         n_versions=n_versions,
         n_episodes_without=n_without,
         versions=tuple(versions),
-        sentences=_sentences(column, n_versions, n_named, n_without, versions),
+        sentences=_sentences(column, counts, versions, success),
     )
 
 
@@ -138,16 +141,15 @@ def _distance(mix: Mapping[str, int], other: Mapping[str, int]) -> tuple[float |
 # -- in words ------------------------------------------------------------------------------------------------
 
 
-def _sentences(
-    column: str, n_versions: int, n_named: int, n_without: int, versions: Sequence[Version]
-) -> tuple[str, ...]:
+def _sentences(column: str, counts: tuple[int, int, int], versions: Sequence[Version], success: str) -> tuple[str, ...]:
+    n_versions, n_named, n_without = counts
     name = column.replace("_", " ")
     first, *others = versions
     if n_versions > n_named / 2:
         return (
             f"There are {n_versions:,} values of {name} in {_episodes(n_named)}: too few episodes of each to compare them.",
         )
-    sentences = [_compared(first, other) for other in others]
+    sentences = [_compared(first, other, success) for other in others]
     if n_versions > len(versions):
         sentences.append(f"{len(versions):,} of {n_versions:,} values of {name} are shown, those with most episodes.")
     if n_without:
@@ -155,12 +157,12 @@ def _sentences(
     return tuple(sentences)
 
 
-def _compared(first: Version, other: Version) -> str:
+def _compared(first: Version, other: Version, success: str) -> str:
     """One version beside the most frequent one, with what chance alone would do."""
     few = "; few episodes, so read it as a hint" if min(first.n_episodes, other.n_episodes) < FEW_EPISODES else ""
     return (
         f"{other.value} ({_episodes(other.n_episodes)}) beside {first.value} ({_episodes(first.n_episodes)}): "
-        f"{_success(first, other)}; {_mix(other)}; {other.n_common_tasks:,} tasks in common{few}."
+        f"{_success(first, other, success)}; {_mix(other)}; {other.n_common_tasks:,} tasks in common{few}."
     )
 
 
@@ -168,7 +170,7 @@ def _episodes(n: int) -> str:
     return f"{n:,} episode{'' if n == 1 else 's'}"
 
 
-def _success(first: Version, other: Version) -> str:
+def _success(first: Version, other: Version, name: str) -> str:
     if first.success_rate is None or other.success_rate is None:
         return "success can't be compared, because outcomes are unknown"
     n, m = first.n_known, other.n_known
@@ -176,7 +178,7 @@ def _success(first: Version, other: Version) -> str:
     chance = 2 * math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
     difference = abs(first.success_rate - other.success_rate)
     judged = "more than chance explains" if difference > chance else "no more apart than chance allows"
-    return f"success {other.success_rate:.0%} against {first.success_rate:.0%}, {judged}"
+    return f"{name} {other.success_rate:.0%} against {first.success_rate:.0%}, {judged}"
 
 
 def _mix(other: Version) -> str:

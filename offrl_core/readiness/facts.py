@@ -16,6 +16,7 @@ import numpy as np
 
 from ..dataset import Dataset
 from ..edges import CUT
+from ..framing import names_success
 from ..log import Log
 from ..schema import COLUMN_NAMES
 from .drift import VERSION_COLUMNS, VersionDrift, compare_versions
@@ -137,6 +138,7 @@ class Facts:
     framing_sentence: str
     framing_problem: str  # why the log can't be framed; "" where it can
     success_rule: str
+    success_named: bool  # False where a return above 0 stands for it because nobody said what success is
     edits: tuple[str, ...]
     n_steps: int
     n_episodes: int
@@ -169,6 +171,7 @@ def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -
         _make_runs(cursor, steps, framed=dataset is not None)
         counts = _step_counts(cursor, steps)
         runs = _record(cursor, _RUN_COUNTS)
+        named = dataset is not None and names_success(dataset.log, dataset.framing)
         calls_filled, calls = _calls(cursor, steps, counts, runs)
         return Facts(
             name=log.name,
@@ -177,6 +180,7 @@ def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -
             framing_sentence=dataset.framing.sentence if dataset else "",
             framing_problem=framing_problem,
             success_rule=dataset.framing.success if dataset else "",
+            success_named=named,
             edits=tuple(edit.sentence for edit in dataset.edits) if dataset else (),
             n_steps=counts["n_steps"],
             n_episodes=runs["n_episodes"],
@@ -196,7 +200,7 @@ def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -
                 n_token_lists=counts["n_token_lists"],
                 n_cold=counts["n_cold"],
             ),
-            drift=compare_versions(cursor, steps),
+            drift=compare_versions(cursor, steps, named),
             version_counts=_record(
                 cursor,
                 "SELECT " + ", ".join(f"count(DISTINCT {name}) AS {name}" for name in VERSION_COLUMNS) + " FROM runs",

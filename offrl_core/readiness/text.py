@@ -135,8 +135,9 @@ def _outcome_sentences(facts: Facts) -> tuple[str, ...]:
     if not outcomes.n_known:
         return ("No return is known, so success is unknown.",)
     return (
-        f"{percent(outcomes.success_rate)} of {outcomes.n_known:,} episodes with a known return succeeded "
-        f"({facts.success_rule}). Returns run from {_number(outcomes.return_low)} to {_number(outcomes.return_high)}, mean "
+        f"{percent(outcomes.success_rate)} of {outcomes.n_known:,} episodes with a known return "
+        + (f"succeeded ({facts.success_rule}). " if facts.success_named else "have one above 0. ")
+        + f"Returns run from {_number(outcomes.return_low)} to {_number(outcomes.return_high)}, mean "
         f"{_number(outcomes.return_mean)}.",
     )
 
@@ -152,7 +153,12 @@ def _task_table(facts: Facts) -> Table | None:
             _range(tasks.episodes_low, tasks.episodes_median, tasks.episodes_high),
         ),
         ("tasks with several known outcomes", f"{tasks.n_repeated:,}"),
-        ("of these with successes and failures", f"{tasks.n_mixed:,}"),
+        (
+            "of these with successes and failures"
+            if facts.success_named
+            else "of these with returns above 0 and others",
+            f"{tasks.n_mixed:,}",
+        ),
         ("of these always with the same return", f"{tasks.n_flat:,}"),
     ]
     rows += [
@@ -224,7 +230,8 @@ def _drift(facts: Facts) -> tuple[tuple[str, ...], Table | None]:
         for version in drift.versions
     ]
     sentences = tuple(printable(sentence, 400) for drift in facts.drift for sentence in drift.sentences)
-    return sentences, _table(("column", "version", "episodes", "success", "mix apart (by chance)"), rows)
+    success = "success" if facts.success_named else "return above 0"
+    return sentences, _table(("column", "version", "episodes", success, "mix apart (by chance)"), rows)
 
 
 def _field_table(fields: Sequence[FieldStatus]) -> Table | None:

@@ -393,7 +393,7 @@ def test_drift_is_counted_by_hand() -> None:
     assert (second.n_episodes, second.success_rate, second.n_common_tasks) == (30, 0.0, 1)
     assert second.distance == pytest.approx(0.5)  # half of |0.5 - 0| + |0.5 - 1|
     sentence = drift.sentences[0]
-    assert "success 0% against 100%, more than chance explains" in sentence
+    assert "return above 0: 0% against 100%, more than chance explains" in sentence
     assert "0.50 apart" in sentence
     assert "few episodes" not in sentence
 
@@ -570,3 +570,17 @@ def test_a_log_that_estimates_would_refuse_is_not_called_ready_for_them(n_lackin
         orl.estimate(orl.train(dataset, "bc", imitate="frequencies").policy, dataset, "is").unmet == "known_returns"
     )
     assert refused == (verdict == "blocked")
+
+
+def test_success_is_named_only_where_somebody_said_what_it_is() -> None:
+    """CartPole pays 1 for each step: that every return is above 0 says nothing about success."""
+    rows = [step for i in range(4) for step in episode(f"e{i}", ("s", "go", 1.0), ("s", "go", float(i)))]
+    log = make_log(rows)
+    plain = orl.frame(log, orl.Framing(state="state_text"))
+    named = orl.frame(log, orl.Framing(state="state_text", success="episode_return > 2"))
+    world = orl.frame(orl.collect("calculator", n_episodes=20, seed=0))
+    assert plain.success_in_words == "with a return above 0"
+    assert named.success_in_words == world.success_in_words == "solved"
+    for dataset in (plain, named, world):
+        said = as_markdown(orl.assess(dataset.log, dataset))
+        assert ("succe" in said.split("## Tasks and outcomes")[1].split("##")[0]) == (dataset is not plain)
