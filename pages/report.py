@@ -97,4 +97,8 @@ if now.dataset is not None:
         st.caption(layout.plain(sentence, LIMIT))
     render_downloads(report)
     render_verdicts(report)
+    if any(fix.key == "no rewards" for fix in report.fixes):
+        st.page_link(
+            "pages/rewards.py", label="Add rewards: from a file of outcomes, or by a rule", icon=":material/add_task:"
+        )
     render_sections(report)

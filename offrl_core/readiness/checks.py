@@ -72,6 +72,25 @@ def _silent(n: int, n_all: int, thing: str, verb: str, what: str) -> str:
     return f"No {thing} {verb}s {what}" if n == n_all else f"{_share(n, n_all, thing)} don't {verb} {what}"
 
 
+# -- the import ----------------------------------------------------------------------------------------------
+
+
+def _lost_on_import(facts: Facts) -> Finding | None:
+    n = facts.n_lost
+    if not n:
+        return None
+    where = "" if n == 1 else f" in {n:,} places; the first"
+    return Finding(
+        key="lost on import",
+        sentence=f"Data of the files could not be read and was set aside{where}: {facts.first_lost.rstrip('.')}.",
+        fix="Look at the problems of the import (page Data), mend or export the files anew, and load them again.",
+        weakens=EVERY,
+        n=n,
+        n_all=max(n, facts.n_records),
+        unit="records",
+    )
+
+
 # -- states and episodes -------------------------------------------------------------------------------------
 
 
@@ -194,7 +213,8 @@ def _no_rewards(facts: Facts) -> Finding | None:
     return Finding(
         key="no rewards",
         sentence=sentence,
-        fix="Log how each episode turned out, or join a file of outcomes: reward on the last step is enough.",
+        fix="Log how each episode turned out (reward on the last step is enough), or add it on the page Rewards: from a file "
+        "of outcomes, or by a rule.",
         blocks=blocked,
         weakens=("bc",) if none_at_all else _except(LEARN_FROM_REWARD, blocked),
         columns=("reward",),
@@ -544,6 +564,7 @@ def _unpaired_results(facts: Facts) -> Finding | None:
 
 
 CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
+    _lost_on_import,
     _unframeable,
     _no_rewards,
     _equal_returns,

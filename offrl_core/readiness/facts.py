@@ -140,6 +140,9 @@ class Facts:
     success_rule: str
     success_named: bool  # False where a return above 0 stands for it because nobody said what success is
     edits: tuple[str, ...]
+    n_records: int  # that the import found
+    n_lost: int  # places where it set data aside
+    first_lost: str  # the first of them in words; "" without any
     n_steps: int
     n_episodes: int
     filled: Mapping[str, int]
@@ -182,6 +185,9 @@ def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -
             success_rule=dataset.framing.success if dataset else "",
             success_named=named,
             edits=tuple(edit.sentence for edit in dataset.edits) if dataset else (),
+            n_records=log.report.n_records,
+            n_lost=log.report.n_lost,
+            first_lost=next((problem.sentence() for problem in log.report.problems if problem.lost), ""),
             n_steps=counts["n_steps"],
             n_episodes=runs["n_episodes"],
             filled={name: counts[f"n_{name}"] for name in COLUMN_NAMES},

@@ -584,3 +584,13 @@ def test_success_is_named_only_where_somebody_said_what_it_is() -> None:
     for dataset in (plain, named, world):
         said = as_markdown(orl.assess(dataset.log, dataset))
         assert ("succe" in said.split("## Tasks and outcomes")[1].split("##")[0]) == (dataset is not plain)
+
+
+def test_data_that_the_import_set_aside_stands_in_the_way() -> None:
+    report = assess(orl.read_traces(shared_trace("damaged/json_array_cut.json")))
+    (fix,) = [fix for fix in report.fixes if fix.key == "lost on import"]
+    assert "7,299 bytes were set aside" in fix.why
+    assert (fix.n, fix.n_all, fix.unit) == (1, 9, "records")
+    assert fix.improves == EVERY
+    whole = assess(orl.read_traces(shared_trace(AIRLINE)))
+    assert not [fix for fix in whole.fixes if fix.key == "lost on import"]
