@@ -199,7 +199,7 @@ def _statement(text: str, windows: bool = False) -> _Node:
     if tree["error"]:
         reason = tree["error_message"]
         if "serialized to json" in reason:  # the parser's way to say that this is no SELECT any more
-            reason = "give one condition without ;, such as task = 'mul'"
+            reason = "give one condition without ;, such as t > 3"
         raise InvalidPredicate(f"The condition doesn't parse: {reason}, in {_short(text)}.")
     statements: list[_Node] = tree["statements"]
     rest = {name: part for name, part in statements[0]["node"].items() if name != "where_clause"}

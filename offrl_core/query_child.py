@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import re
 import sys
 from decimal import Decimal
 from typing import Any
@@ -199,10 +200,14 @@ def plain(value: Any) -> Any:
     return str(value)  # of dates and times this is ISO 8601
 
 
+# It proposes tables of its own, which nobody here has heard of.
+_OF_THE_DATABASE = re.compile(r'Did you mean "(pg_|duckdb_|sqlite_|information_schema)[^"]*"\?')
+
+
 def first_words(error: Exception) -> str:
     """The message of the database, without the copy of the query and the lists that follow it."""
     told, _, _ = str(error).partition("\n\nLINE ")
-    return " ".join(told.split())[:400]
+    return " ".join(_OF_THE_DATABASE.sub("", told).split())[:400]
 
 
 def time_sentence(request: Request) -> str:

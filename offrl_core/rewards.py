@@ -451,7 +451,7 @@ def with_rewards(log: Log, recipe: Recipe, found: RewardPreview | None = None) -
 def _noted(report: ImportReport, recipe: Recipe, found: RewardPreview) -> ImportReport:
     """The report of the import, with what was done since; the old one isn't touched."""
     costs = recipe.costs.sentence()
-    note = f"Rewards here are {recipe.source}{', ' + costs if costs else ''}. {found.sentence}"
+    note = f"Rewards given here: {recipe.source}{', ' + costs if costs else ''}. {found.sentence}"
     return replace(
         report, problems=list(report.problems), tally=Counter(report.tally), notes=[*report.notes, note, *found.notes]
     )

@@ -35,7 +35,7 @@ def read_edit(now: work.Current, kind: str) -> CoverageEdit | None:
         where = st.text_input(
             "Only where (SQL condition, optional)",
             key="w:new_where",
-            placeholder="task = 'mul'",
+            placeholder="task = 'mul'" if "mul" in action_names(now) else "t > 3",
             help="One expression over the columns of the steps; the page Query lists them. To re-collect, name the task only.",
         )
         return orl.DropAction(action, where.strip(), read_how(now, list(HOW_CHOICES)))

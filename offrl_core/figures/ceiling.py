@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from ..arrays import FloatArray
 from ..evaluation.ceiling import BestPath, CeilingCurve
+from ..wording import counted
 from .theme import ACCENT, MUTED, SUPPORTED, TRUTH, house_layout, label
 
 ROW_HEIGHT = 40
@@ -79,7 +80,8 @@ def make_path(path: BestPath) -> go.Figure:
         "textposition": "outside",
         "cliponaxis": False,
         "hovertext": [
-            f"{name}<br>{step.n_rows:,} rows<br>then {label(step.next_state) or 'the episode ends'} ({step.probability:.0%})"
+            f"{name}<br>{counted(step.n_rows, 'row')}<br>"
+            f"then {label(step.next_state) or 'the episode ends'} ({step.probability:.0%})"
             for name, step in zip(names, path.steps, strict=True)
         ],
         "hovertemplate": "%{hovertext}<extra></extra>",

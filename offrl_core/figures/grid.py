@@ -10,6 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ..arrays import BoolArray, FloatArray, IntArray
+from ..wording import counted
 from ..worlds import Grid
 from .theme import (
     COUNT_SCALE,
@@ -255,7 +256,7 @@ def _targets(shown: GridLog, triangles: list[_Triangle], values: FloatArray) -> 
     known = [(t, t.place) for t in triangles if t.place is not None]
     texts = [
         f"{label(t.state, 90)}<br>{label(t.action)}: "
-        + (f"seen {shown.counts[place]:,} times" if shown.counts[place] else "never seen")
+        + (f"seen {counted(int(shown.counts[place]), 'time')}" if shown.counts[place] else "never seen")
         + ("" if shown.supported[place] else " (unsupported)")
         + (f"<br>{values[place]:+z,.4g}" if np.isfinite(values[place]) else "")
         + "<br>click for the evidence"

@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ..arrays import BoolArray, FloatArray, IntArray
+from ..wording import counted
 from .short_labels import short_labels
 from .theme import (
     COUNT_SCALE,
@@ -320,13 +321,13 @@ def _numbers(
 
 
 def _count_text(state: str, action: str, count: int, valid: bool) -> str:
-    said = "not valid here" if not valid else ("never seen" if count == 0 else f"seen {count:,} times")
+    said = "not valid here" if not valid else ("never seen" if count == 0 else f"seen {counted(count, 'time')}")
     return f"{label(state, 90)}<br>{label(action)}: {said}"
 
 
 def _q_text(title: str, state: str, action: str, value: float, count: int, supported: bool) -> str:
     number = "no value" if np.isnan(value) else f"{value:+z.4f}"
-    seen = "never seen" if count == 0 else f"seen {count:,} times"
+    seen = "never seen" if count == 0 else f"seen {counted(count, 'time')}"
     mark = "" if supported else " (unsupported)"
     return f"{label(state, 90)}<br>{label(action)}: {seen}{mark}<br>{title} {number}<br>click for the evidence"
 

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from ..arrays import BoolArray, FloatArray, IntArray
 from ..evaluation.ledger import PARTS
+from ..wording import counted
 from .heatmaps import make_table_map
 from .theme import HATCH, MUTED, SUPPORTED, UNSUPPORTED, Scale, house_layout, label, labels
 
@@ -116,5 +117,5 @@ def make_ledger_map(
 
 def _share_text(state: str, action: str, share: float, count: int) -> str:
     said = "no value" if np.isnan(share) else f"{share:.0%} of the value rests on unsupported pairs"
-    seen = "never seen" if count == 0 else f"seen {count:,} times"
+    seen = "never seen" if count == 0 else f"seen {counted(count, 'time')}"
     return f"{label(state, 90)}<br>{label(action)}: {seen}<br>{said}<br>click for the evidence"

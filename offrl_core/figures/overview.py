@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from ..wording import counted
 from .theme import ACCENT, HATCH, SUPPORTED, TRUTH, UNSUPPORTED, label
 
 _LOW = 0.1  # of a bar: below this nobody can tell its height from nothing, so it says its number
@@ -113,7 +114,7 @@ def make_choice(
         '<span><i class="orl-mark"></i>exact Q once deployed</span></div>'
     )
     words = "Learned and exact Q at the choice: " + "; ".join(
-        f"{action} {_number(value)} against {_number(exact)}, seen {count:,} times"
+        f"{action} {_number(value)} against {_number(exact)}, seen {counted(count, 'time')}"
         for action, value, exact, count in zip(actions, learned, true, counts, strict=True)
     )
     return _figure(f'<div class="orl-rows">{rows}</div>{legend}', words)
@@ -121,7 +122,8 @@ def make_choice(
 
 def _name(action: str, count: int, chosen: bool) -> str:
     name = f"<b>{label(action)} ◀ chosen</b>" if chosen else label(action)
-    return f"{name}<small>{f'seen {count:,} times' if count else 'never seen'}</small>"
+    seen = f"seen {counted(count, 'time')}" if count else "never seen"
+    return f"{name}<small>{seen}</small>"
 
 
 def _bar(value: float, count: int, place: Callable[[float], str]) -> str:

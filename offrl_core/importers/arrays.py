@@ -32,6 +32,7 @@ from offrl_core.importers.fields import (
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport
 from offrl_core.schema import canonical_json
+from offrl_core.wording import counted
 
 # Two episodes of Minari in HDF5, a corridor of four rooms with its goal at the end. A binary file stands here packed.
 _PACKED_EXAMPLE = (
@@ -297,7 +298,7 @@ def _report_oddities(item: _Item, rows: Sequence[Row], report: ImportReport) -> 
         place.mend("reward", "reward is not a number", message)
     flags = [array[:-1] for array in (episode.terminals, episode.timeouts) if array is not None]
     if n := sum(int(array.sum()) for array in flags):
-        message = f"{n:,} steps say that the episode ended, but later ones follow; only the last one counts"
+        message = f"{counted(n, 'step')} marked as the end of an episode that goes on; only the last one counts"
         place.mend("done", "end inside an episode", message)
 
 

@@ -17,6 +17,7 @@ from offrl_core.importers.step_actions import plain_name
 from offrl_core.importers.step_cells import is_missing, number_in
 from offrl_core.importers.step_states import plain_value
 from offrl_core.schema import canonical_json
+from offrl_core.wording import counted
 
 EXAMPLE = b"""\
 {"timestamp": "2024-05-01 10:00:00", "item_id": 3, "position": 1, "click": 0, "propensity_score": 0.25, \
@@ -173,8 +174,8 @@ def _notes(rows: Sequence[Row], n_items: int, n_slates: int) -> list[str]:
         )
     if n_slates:
         notes.append(
-            f"{n_slates:,} rows share their time with the row before: positions of one page, read as choices of their own."
+            f"{counted(n_slates, 'row')} with the time of the row before: positions of one page, read as choices of their own."
         )
     if n_items:
-        notes.append(f"{n_items:,} records describe items and not choices; they give no step.")
+        notes.append(f"No step comes from {counted(n_items, 'record')} about items.")
     return notes

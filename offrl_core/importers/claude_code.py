@@ -20,6 +20,7 @@ from offrl_core.importers.fields import Gathered, Row, finite_number, label, map
 from offrl_core.importers.messages import Conversation, each_record, gather, joined
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
+from offrl_core.wording import counted
 
 EXAMPLE = b"""\
 {"type": "user", "uuid": "u1", "parentUuid": null, "sessionId": "s1", "version": "2.0.76", "isSidechain": false, \
@@ -101,7 +102,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     runs = gather(_parents_first([conversation for _, conversation in found]), report)
     runs.skipped = upload.skipped
     if upload.copies:
-        report.notes.append(f"{upload.copies:,} lines repeat lines of an earlier session; they were taken once.")
+        report.notes.append(f"{counted(upload.copies, 'line')} of an earlier session came again; taken once.")
     return runs.done("sessions", "lines")
 
 

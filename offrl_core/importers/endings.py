@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from offrl_core.importers.fields import Row
 from offrl_core.importers.report import ImportReport, Place
+from offrl_core.wording import counted
 
 UNSAID = -1  # a flag that the log doesn't give; else it is 0 or 1
 
@@ -118,7 +119,7 @@ def report_disorder(columns: StepColumns, report: ImportReport) -> None:
     episodes, t = columns.episodes[order], columns.t[order]
     n = int(np.count_nonzero((episodes[1:] == episodes[:-1]) & (t[1:] < t[:-1])))
     if n:
-        message = f"{n:,} steps stood behind a later one of their episode; sorted by t"
+        message = f"{counted(n, 'step')} stood behind a later one of their episode; sorted by t"
         report.at(report.source).mend("t", "steps out of order", message)
 
 
@@ -146,11 +147,13 @@ def settle_endings(columns: StepColumns, report: ImportReport, place_of: Callabl
         report.at(report.source).mend("t", "gaps between steps", message)
     if n_bare:
         report.notes.append(
-            f'{n_bare:,} of {len(last):,} episodes end with a bare "done", read as "the task ended": '
+            f'{n_bare:,} of {counted(len(last), "episode")} ended with a bare "done", read as "the task ended": '
             "the log doesn't separate that from an episode that was cut."
         )
     if n_open:
-        report.notes.append(f"The log doesn't say whether the task ended in {n_open:,} of {len(last):,} episodes.")
+        report.notes.append(
+            f"The log doesn't say whether the task ended in {n_open:,} of {counted(len(last), 'episode')}."
+        )
 
 
 def _close_inner(columns: StepColumns, inner: IntArray, place_of: Callable[[int], Place]) -> None:

@@ -15,6 +15,7 @@ from offrl_core.importers.fields import Arguments, Gathered, Row, label, mapping
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import UNREADABLE, ImportReport, Place
 from offrl_core.schema import canonical_json
+from offrl_core.wording import counted, singular
 
 _ERROR_LENGTH = 300
 _GOAL_LENGTH = 1000  # a goal stands on each row of its run; the record holds all of it
@@ -195,7 +196,7 @@ class Runs:
         if self.skipped:
             kinds = ", ".join(f"{kind} {n:,}" for kind, n in self.skipped.most_common(8))
             self.report.notes.append(
-                f"No step comes from {self.skipped.total():,} {skipped}, as they are no actions: {kinds}."
+                f"No step comes from {counted(self.skipped.total(), singular(skipped))} without an action: {kinds}."
             )
         return self.gathered
 
@@ -226,5 +227,6 @@ def say_what_is_unknown(
     if unrewarded and without_rewards:
         report.notes.append(without_rewards)
     if unknown := sum(row["terminal"] is None for row in last):
-        sentence = unknown_endings or "The log doesn't say whether the task ended in {n} of {all} " + runs + "."
-        report.notes.append(sentence.format(n=f"{unknown:,}", all=f"{len(last):,}"))
+        of_all = counted(len(last), singular(runs))
+        usual = f"The log doesn't say whether the task ended in {unknown:,} of {of_all}."
+        report.notes.append(unknown_endings.format(n=f"{unknown:,}", all=f"{len(last):,}") or usual)

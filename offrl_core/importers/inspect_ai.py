@@ -31,6 +31,7 @@ from offrl_core.importers.messages import Conversation, Message, gather
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.schema import canonical_json, short_hash
+from offrl_core.wording import counted
 
 EXAMPLE = b"""\
 {"version": 2, "status": "success", "eval": {"task": "shop", "model": "openai/gpt-4o", "packages": {"inspect_ai": "0.3"}}, \
@@ -258,12 +259,14 @@ def _notes(reader: _Reader) -> list[str]:
         beside = f"; beside it in reward_components: {', '.join(others)}" if others else ""
         notes.append(f"Reward chosen: score {name!r} (samples: {n:,}){beside}.")
     if reader.n_beside:
-        notes.append(f"{reader.n_beside:,} calls of the model (graders, sub-agents) are in no conversation: no steps.")
+        calls = counted(reader.n_beside, "call")
+        notes.append(f"No step comes from {calls} of the model beside the conversations (graders, sub-agents).")
     if reader.n_parts:
-        notes.append(f"{reader.n_parts:,} records describe or repeat samples (header, journal, summaries, reductions).")
+        parts = counted(reader.n_parts, "record")
+        notes.append(f"No step comes from {parts} about samples (header, journal, summaries, reductions).")
     for name, log in reader.logs.items():
         if missing := len(log.listed - log.found):
-            notes.append(f"{name} lists {missing:,} samples that aren't in it.")
+            notes.append(f"{name} lists {counted(missing, 'sample')} not in it.")
         if log.found and not log.eval:
             notes.append(f"{name} has no header: it is part of a log, or the run was not finished.")
     return notes

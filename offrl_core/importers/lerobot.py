@@ -13,6 +13,7 @@ from offrl_core.importers.fields import Gathered, label, sequence, whole_number
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport
 from offrl_core.importers.step_mapping import StepMapping
+from offrl_core.wording import counted
 
 EXAMPLE = b"""\
 {"observation.state": [0.1, 0.5], "action": [0.2], "timestamp": 0.0, "frame_index": 0, "episode_index": 0, "index": 0, \
@@ -126,11 +127,9 @@ def _notes(gathered: Gathered, about: Sequence[Record], frames: Sequence[Record]
     listed = {whole_number(record.value.get("total_episodes")) for record in about} - {None}
     n_listed = max((n for n in listed if n is not None), default=0)
     if n_listed > n_here:
-        notes.append(f"The set has {n_listed:,} episodes, of which {n_here:,} are here.")
+        notes.append(f"The set has {counted(n_listed, 'episode')}; here: {n_here:,}.")
     if about:
-        notes.append(
-            f"{len(about):,} records are about tasks, episodes or the whole set; they name tasks and give no step."
-        )
+        notes.append(f"No step comes from {counted(len(about), 'record')} about tasks, episodes or the whole set.")
     if any(isinstance(record.value["action"], list) and _is_chunk(record.value["action"]) for record in frames[:1]):
         notes.append("Each row plans several actions at once; the first of them is read as the action taken.")
     return notes

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from offrl_core.importers.messages import Conversation, Message
 from offrl_core.importers.report import ImportReport
+from offrl_core.wording import counted
 
 _TELLING_ID = 12  # characters; shorter ids (call_1) are counters, which repeat between runs
 
@@ -205,5 +206,5 @@ def _notes(known: _Known) -> list[str]:
             "their own that begin after the fork, with the other one as their parent_episode."
         )
     if known.again:
-        notes.append(f"{known.again:,} records log a call that another record already logs; they were counted once.")
+        notes.append(f"{counted(known.again, 'record')} of a call that another record already logs; counted once.")
     return notes

@@ -18,6 +18,7 @@ from offrl_core.importers.fields import Arguments, Gathered, Row, mapping, read_
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.schema import canonical_json
+from offrl_core.wording import counted
 
 EXAMPLE = b"""\
 ------------- BEGIN CORRECT AGENTS -------------
@@ -85,7 +86,9 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     runs = Runs(report)
     runs.each(records, lambda record, place: _rows(record, place, runs))
     if halted := sum(row.get("end_reason") == "truncated" for row in runs.last_rows()):
-        report.notes.append(f"{halted:,} trials were halted at a limit, so nobody judged an answer: no reward, not 0.")
+        report.notes.append(
+            f"{counted(halted, 'trial')} ended at a limit, so nobody judged an answer: no reward, not 0."
+        )
     return runs.done("trials", "lines")
 
 
@@ -98,7 +101,8 @@ def _rows(record: Record, place: Place, runs: Runs) -> list[Row]:
     for number, line in enumerate(record.value.replace("\r\n", "\n").split("\n")):
         reader.take(number, line)
     if reader.n_examples:
-        runs.report.notes.append(f"{record.source}: {reader.n_examples:,} trials are examples of the prompt: no steps.")
+        examples = counted(reader.n_examples, "trial")
+        runs.report.notes.append(f"{record.source}: no step comes from {examples} that the prompt gives as example.")
     trials = [trial for trial in reader.trials if trial.steps]
     if not trials:
         place.lose(None, "no decision", "the text holds no action, so there is no decision to learn from", record.raw)

@@ -24,6 +24,7 @@ from offrl_core.importers.raw_text import FilePart
 from offrl_core.importers.report import ImportReport, Place, excerpt
 from offrl_core.importers.tf_records import is_tf_records
 from offrl_core.importers.windows import LENIENT_DECODER, Window, parse_json, value_at
+from offrl_core.wording import counted
 
 __all__ = ["ARROW_FILE", "ARROW_STREAM", "PARQUET", "Progress", "Record", "not_json", "parse_json", "read_records"]
 
@@ -169,7 +170,7 @@ def _rewritten(name: str, data: bytes, encoding: str, report: ImportReport) -> b
     n = text.count(mark) - data.count(real)  # the file may hold real ones, too
     if n > 0:
         first = text.find(mark)
-        message = f"the text isn't all valid {encoding.upper()}: U+FFFD stands for what isn't, {n:,} times"
+        message = f"the text isn't all valid {encoding.upper()}: U+FFFD stands for what isn't, {counted(n, 'time')}"
         evidence = text[max(0, first - 60) : first + 60].decode("utf-8", "ignore")
         report.at(name, offset=first).mend(None, "invalid bytes", message, evidence)
     return text

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from offrl_core.schema import canonical_json, storable_text
+from offrl_core.wording import counted
 
 # A file can be wrong in the same way a million times: all are counted, this many of a kind are kept in words.
 KEPT_PER_KIND = 1000
@@ -100,7 +101,7 @@ class ImportReport:
     def source(self) -> str:
         """What problems of the whole import name as their file."""
         first, *others = self.files or ["the file"]
-        return f"{first} and {_count(len(others), 'more file')}" if others else first
+        return f"{first} and {counted(len(others), 'more file')}" if others else first
 
     def counts(self) -> dict[str, int]:
         """Number of problems by kind, most frequent first."""
@@ -109,17 +110,17 @@ class ImportReport:
     def sentence(self) -> str:
         """One line for the top: "Read 118 of 120 records: 1,402 steps in 118 episodes; 7 problems."."""
         text = (
-            f"Read {self.n_records_read:,} of {self.n_records:,} records: "
-            f"{_count(self.n_steps, 'step')} in {_count(self.n_episodes, 'episode')}"
+            f"Read {self.n_records_read:,} of {counted(self.n_records, 'record')}: "
+            f"{counted(self.n_steps, 'step')} in {counted(self.n_episodes, 'episode')}"
         )
         if self.n_steps_quarantined:
-            text += f", {_count(self.n_steps_quarantined, 'more step')} set aside"
+            text += f", {counted(self.n_steps_quarantined, 'more step')} set aside"
         n = self.tally.total()
-        return text + (f"; {_count(n, 'problem')}." if n else "; no problems.")
-
-
-def _count(n: int, thing: str) -> str:
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+        if not n:
+            return f"{text}; no problems."
+        # Where all records were read and something is missing all the same, a file or a part of a record is.
+        hidden = self.n_lost if self.n_records_read == self.n_records and not self.n_steps_quarantined else 0
+        return f"{text}; {counted(n, 'problem')}{f', {hidden:,} with data set aside' if hidden else ''}."
 
 
 @dataclass(frozen=True, slots=True)

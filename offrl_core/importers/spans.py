@@ -16,6 +16,7 @@ from typing import Any
 from offrl_core.importers.fields import Row, finite_number, sequence
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import UNREADABLE, ImportReport, Place
+from offrl_core.wording import counted
 
 MODEL, TOOL, AGENT, HANDOFF, JUDGE, OTHER = "model", "tool", "agent", "handoff", "judge", "other"
 _TOO_MANY_DIGITS = re.compile(r"(\.\d{6})\d+")  # of a second; Python's clock ends at microseconds
@@ -147,7 +148,7 @@ def trees_of(records: Iterable[Record], report: ImportReport, parse: Parse) -> l
             if item.id not in of_trace or item.has_content:  # an export may hold a stub and the full span
                 of_trace[item.id] = item
     if n_twice:
-        message = f"{n_twice:,} spans came more than once (with the same id); the fullest is kept"
+        message = f"{counted(n_twice, 'span')} came more than once (with the same id); the fullest is kept"
         report.at(report.source).mend(None, "span twice", message)
     return [
         _tree(traces.get(name), list(found.values()), list(sources[name].values()), name)

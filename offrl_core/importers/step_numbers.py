@@ -18,6 +18,7 @@ from offrl_core.importers.step_actions import plain_name
 from offrl_core.importers.step_cells import is_missing, number_in, short_number, truth_in
 from offrl_core.importers.step_mapping import Item, StepMapping
 from offrl_core.schema import canonical_json
+from offrl_core.wording import counted
 
 _LARGEST_FIRST_NUMBER = 1  # episodes are numbered from 0 or 1; what begins higher is a time or counts all rows
 
@@ -273,14 +274,14 @@ def _tell(tally: Counter[str], mapping: StepMapping, report: ImportReport) -> No
     """Report what was odd about the step numbers."""
     place = report.at(report.source)
     if n := tally["out of order"]:
-        message = f"{n:,} steps stood behind a later one of their episode; sorted by {mapping.step}"
+        message = f"{counted(n, 'step')} stood behind a later one of their episode; sorted by {mapping.step}"
         place.mend(mapping.step, "steps out of order", message)
     if n := tally["restarts"]:
-        message = f"step numbers begin again inside {n:,} episodes; their steps were numbered in the order of the rows"
+        message = f"step numbers begin again inside {counted(n, 'episode')}; their steps were numbered in the order of the rows"
         place.mend(mapping.step, "step numbers restart", message)
     if n := tally["shared"]:
-        message = f"{n:,} rows have the step number of the row before; they count as parallel calls of one decision"
+        message = f"{counted(n, 'row')} with the step number of the row before: parallel calls of one decision"
         place.mend(mapping.step, "step number shared", message)
     if n := tally["unnumbered"]:
-        message = f"{n:,} rows have no step number; each was placed after the row before it"
+        message = f"{counted(n, 'row')} without a step number, placed after the row before"
         place.mend(mapping.step, "no step number", message)

@@ -33,7 +33,7 @@ def parse_json(text: str) -> tuple[Any, str]:
 def reason_of(error: Exception) -> str:
     """Why a text isn't JSON, in words."""
     if isinstance(error, json.JSONDecodeError):
-        return f"{error.msg} at line {error.lineno}, column {error.colno}"
+        return f"{error.msg.removesuffix(' at')} at line {error.lineno}, column {error.colno}"
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     return "it holds a number of several thousand digits"  # the only other ValueError of the decoder
@@ -104,7 +104,7 @@ class Window:
         line, column = self._n_breaks + error.lineno, error.colno
         if error.lineno == 1:
             column += len(self.data[self.data.rfind(b"\n", 0, self._begin) + 1 : self._begin].decode())
-        return f"{error.msg} at line {line}, column {column}"
+        return f"{error.msg.removesuffix(' at')} at line {line}, column {column}"
 
     def _move(self, to: int) -> None:
         passed = self._text[self._at : to]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..evaluation.ope import MAX_SHARE_LEFT_OUT, MIN_EFFECTIVE_SAMPLE_SIZE
+from ..wording import counted
 from .facts import Coverage, Facts
 from .families import BOOTSTRAP, EVERY, LEARN_FROM_REWARD, REWEIGHT, WHOLE_EPISODES
 
@@ -54,10 +55,6 @@ def find(facts: Facts) -> tuple[Finding, ...]:
 
 def _except(families: Sequence[str], taken: Sequence[str]) -> tuple[str, ...]:
     return tuple(family for family in families if family not in taken)
-
-
-def _n(n: int, thing: str) -> str:
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
 
 
 def _share(n: int, n_all: int, thing: str) -> str:
@@ -311,7 +308,7 @@ def _task_or_choice(facts: Facts) -> Finding | None:
     else:
         once = f"{n_once:,} of {tasks.n_tasks:,} tasks were tried once, and none" if n_once else "None"
         sentence = (
-            f"{once} of {_n(tasks.n_repeated, 'repeated task')} has both a success and a failure: outcomes may follow the "
+            f"{once} of {counted(tasks.n_repeated, 'repeated task')} has both a success and a failure: outcomes may follow the "
             "task and not the choices."
         )
     return Finding(
@@ -336,8 +333,8 @@ def _no_choice(facts: Facts) -> Finding | None:
     if _mostly_unique(cover, facts.n_steps):
         return Finding(
             key="no state twice",
-            sentence=f"The log meets {_n(cover.n_states, 'state')} in {_n(facts.n_steps, 'step')}, none with two different "
-            "actions. Tables can't compare actions then; only learners that generalise between states could.",
+            sentence=f"The log meets {counted(cover.n_states, 'state')} in {counted(facts.n_steps, 'step')}, none with two "
+            "different actions. Tables can't compare actions then; only learners that generalise between states could.",
             fix="Choose a coarser framing, in which states come back.",
             blocks=() if logged else ("is",),
             weakens=_except(("fqi", "is", "dr", "fqe"), () if logged else ("is",)),
@@ -443,7 +440,7 @@ def _unknown_propensities(facts: Facts) -> Finding | None:
     )
     fix = "Log action_logprob: how likely the agent was to do what it did."
     if chances.n_token_lists:
-        fix = f"Sum the token log-probabilities that {_n(chances.n_token_lists, 'step')} have into action_logprob."
+        fix = f"Sum the token log-probabilities that {counted(chances.n_token_lists, 'step')} have into action_logprob."
     return Finding(
         key="no log-probabilities",
         sentence=f"{_silent(n, facts.n_steps, 'step', 'say', 'how likely its action was')}{cold}. It has to be estimated, "

@@ -17,6 +17,7 @@ from typing import TextIO
 from ..errors import OffRLError, UnknownName
 from ..importers import IMPORTERS
 from ..log import read_traces
+from ..wording import counted
 from . import Readiness, assess
 from .families import ALIASES, BLOCKED, FAMILIES
 from .text import as_html, as_markdown, as_text
@@ -100,7 +101,7 @@ def _failures(report: Readiness, kind: str, families: Sequence[str]) -> list[str
     if kind == "lost":
         if not imported.n_lost:
             return []
-        return [f"The import set data aside {imported.n_lost:,} times. The first: {imported.problems[0]}"]
+        return [f"The import set data aside {counted(imported.n_lost, 'time')}. The first: {imported.problems[0]}"]
     return [
         f"{verdict.title} is blocked. {verdict.blocked_by[0].sentence}"
         for verdict in report.verdicts

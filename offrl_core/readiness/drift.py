@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import duckdb
 
+from ..wording import counted
+
 VERSION_COLUMNS = ("prompt_version", "tool_schema_version", "behavior_policy", "environment_version")
 MAX_VERSIONS = 8
 FEW_EPISODES = 30  # a rule of thumb: below it, a share is too rough to compare
@@ -147,13 +149,14 @@ def _sentences(column: str, counts: tuple[int, int, int], versions: Sequence[Ver
     first, *others = versions
     if n_versions > n_named / 2:
         return (
-            f"There are {n_versions:,} values of {name} in {_episodes(n_named)}: too few episodes of each to compare them.",
+            f"There are {n_versions:,} values of {name} in {counted(n_named, 'episode')}: "
+            "too few episodes of each to compare them.",
         )
     sentences = [_compared(first, other, success) for other in others]
     if n_versions > len(versions):
         sentences.append(f"{len(versions):,} of {n_versions:,} values of {name} are shown, those with most episodes.")
     if n_without:
-        sentences.append(f"{n_without:,} episodes name no {name}.")
+        sentences.append(f"{counted(n_without, 'episode')} without a {name}.")
     return tuple(sentences)
 
 
@@ -161,13 +164,9 @@ def _compared(first: Version, other: Version, success: str) -> str:
     """One version beside the most frequent one, with what chance alone would do."""
     few = "; few episodes, so read it as a hint" if min(first.n_episodes, other.n_episodes) < FEW_EPISODES else ""
     return (
-        f"{other.value} ({_episodes(other.n_episodes)}) beside {first.value} ({_episodes(first.n_episodes)}): "
-        f"{_success(first, other, success)}; {_mix(other)}; {other.n_common_tasks:,} tasks in common{few}."
+        f"{other.value} ({counted(other.n_episodes, 'episode')}) beside {first.value} ({counted(first.n_episodes, 'episode')}): "
+        f"{_success(first, other, success)}; {_mix(other)}; {counted(other.n_common_tasks or 0, 'task')} in common{few}."
     )
-
-
-def _episodes(n: int) -> str:
-    return f"{n:,} episode{'' if n == 1 else 's'}"
 
 
 def _success(first: Version, other: Version, name: str) -> str:

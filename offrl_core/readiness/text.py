@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from ..wording import counted, singular
 from . import Readiness, Reason
 from .facts import CallCounts, Coverage, Facts
 from .families import BLOCKED, FAMILIES, READY, WITH_CAVEATS, VerdictWord
@@ -64,7 +65,7 @@ def sections(report: Readiness) -> list[Section]:
 def headline(report: Readiness) -> tuple[str, ...]:
     """What the report is about, in a few sentences."""
     facts = report.facts
-    lines = [f"{printable(facts.name)}: {facts.n_steps:,} steps in {facts.n_episodes:,} episodes."]
+    lines = [f"{printable(facts.name)}: {counted(facts.n_steps, 'step')} in {counted(facts.n_episodes, 'episode')}."]
     if facts.framing_sentence:
         lines.append(f"Framing: {facts.framing_sentence}.")
     elif facts.coverage:
@@ -87,7 +88,15 @@ def _fix_table(report: Readiness) -> Table | None:
     for fix in report.fixes:
         effects = {"unlocks": fix.unlocks, "needed for": fix.needed_for, "improves": fix.improves}
         effect = "; ".join(f"{word} {families_in_short(families)}" for word, families in effects.items() if families)
-        rows.append((str(fix.number), fix.why, fix.order, effect, f"{fix.n:,} of {fix.n_all:,} {fix.unit}"))
+        rows.append(
+            (
+                str(fix.number),
+                fix.why,
+                fix.order,
+                effect,
+                f"{fix.n:,} of {counted(fix.n_all, singular(fix.unit))}",
+            )
+        )
     table = _table(("", "what is the matter", "what to do", "what it brings", "concerns"), rows, max_rows=len(rows))
     return table._replace(n_narrow=4) if table else None
 
@@ -135,7 +144,7 @@ def _outcome_sentences(facts: Facts) -> tuple[str, ...]:
     if not outcomes.n_known:
         return ("No return is known, so success is unknown.",)
     return (
-        f"{percent(outcomes.success_rate)} of {outcomes.n_known:,} episodes with a known return "
+        f"{percent(outcomes.success_rate)} of {counted(outcomes.n_known, 'episode')} with a known return "
         + (f"succeeded ({facts.success_rule}). " if facts.success_named else "have one above 0. ")
         + f"Returns run from {_number(outcomes.return_low)} to {_number(outcomes.return_high)}, mean "
         f"{_number(outcomes.return_mean)}.",
@@ -164,7 +173,7 @@ def _task_table(facts: Facts) -> Table | None:
     rows += [
         (
             f"pass^{passed.k}: {passed.k} trials of a task all succeed",
-            f"{passed.value:.3f} over {passed.n_tasks:,} tasks",
+            f"{passed.value:.3f} over {counted(passed.n_tasks, 'task')}",
         )
         for passed in tasks.pass_all
     ]
@@ -187,7 +196,7 @@ def _call_sentences(calls: CallCounts) -> tuple[str, ...]:
         return ("The log has no tool calls.",)
     statuses = ", ".join(f"{printable(name)} {n:,}" for name, n in calls.arguments_status.items())
     said = [
-        f"{calls.n_calls:,} calls of {len(calls.tools):,} tools; {calls.n_failures:,} failed "
+        f"{counted(calls.n_calls, 'call')} of {counted(len(calls.tools), 'tool')}; {calls.n_failures:,} failed "
         f"({percent(calls.n_failures / calls.n_calls)})."
     ]
     if calls.n_unpaired:

@@ -6,6 +6,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from offrl_core.coverage_edits import edits_to_link
+from offrl_core.wording import counted
 
 from . import layout, parameters, state, work
 
@@ -48,7 +49,7 @@ def _render_chips(now: work.Current) -> None:
             if dataset is not None:
                 before, after = dataset.stages[i], dataset.stages[i + 1]
                 lost = before.n_steps - after.n_steps
-                change = f" (−{lost:,} steps)" if lost else ""
+                change = f" (−{counted(lost, 'step')})" if lost else ""
             st.button(
                 f"{layout.plain(edit.sentence.rstrip('.'), 60)}{change}",
                 key=f"w:chip{i}",
@@ -59,10 +60,14 @@ def _render_chips(now: work.Current) -> None:
             )
         if dataset is not None:
             first, last = dataset.stages[0], dataset.stages[-1]
-            left = f"**{last.n_steps:,}** of {first.n_steps:,} steps" if now.edits else f"**{last.n_steps:,}** steps"
+            left = (
+                f"**{last.n_steps:,}** of {first.n_steps:,} steps"
+                if now.edits
+                else f"**{last.n_steps:,}** step{'' if last.n_steps == 1 else 's'}"
+            )
             pairs = f"{int((dataset.support_mask() & dataset.valid_mask).sum()):,} of {int(dataset.valid_mask.sum()):,}"
             known = "valid " if dataset.validity_known else ""
-            st.caption(f"{left} · {last.n_episodes:,} episodes · {pairs} {known}state-action pairs seen in its states")
+            st.caption(f"{left} · {counted(last.n_episodes, 'episode')} · {pairs} {known}state-action pairs seen in its states")
 
 
 def render_link(place: DeltaGenerator) -> None:
@@ -72,8 +77,8 @@ def render_link(place: DeltaGenerator) -> None:
         st.code(state.full_link(), language=None, wrap_lines=True)
         if state.get("data").startswith(work.UPLOAD_PREFIX):
             st.caption(
-                "Trace files don't travel in a link: whoever opens it loads the same file on the Data page, and then all of it "
-                "counts. Neither do rewards given here, or calls joined here: these are to be made again."
+                "Trace files don't travel in a link, only their names: whoever opens it loads the same files on the Data page, "
+                "and then all of it counts. The same goes for files of rewards."
             )
 
 

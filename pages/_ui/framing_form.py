@@ -31,6 +31,7 @@ from offrl_core.framing_parts import (
     pointer_name,
 )
 from offrl_core.log import Log
+from offrl_core.wording import counted
 
 from . import framing_history, layout, state, work
 
@@ -145,8 +146,8 @@ def _render_state(now: work.Current, choices: FramingChoices, offers: Offers) ->
         field = fields.get(option)
         if option in PART_TITLES:
             return PART_TITLES[option]
-        name = layout.plain(pointer_name(option.removeprefix("field:")), 60)
-        return f"{name} ({field.n_values:,} values)" if field else name
+        name = pointer_name(option.removeprefix("field:"))[:60]  # the options of this widget aren't Markdown
+        return f"{name} ({counted(field.n_values, 'value')})" if field else name
 
     change = lambda c: replace(c, state=_state_of_widgets(c))  # noqa: E731
     _set("w:fr_parts", [*(kind for kind in PARTS if kind in chosen), *chosen_fields])
@@ -209,7 +210,7 @@ def _render_action(now: work.Current, choices: FramingChoices, offers: Offers) -
         st.selectbox(
             "Argument",
             list(dict.fromkeys([*pointers, action.pointer])),
-            format_func=lambda pointer: layout.plain(pointer_name(pointer), 60),
+            format_func=lambda pointer: pointer_name(pointer)[:60],
             **_calls(now, "w:fr_argument", change),
         )
         if action.by != "values":

@@ -134,9 +134,17 @@ class _Pinned:
             "training": self.name,
             "seeds": f"{len(self.tracks):,}",
             "parameters": ", ".join(f"{about[name].label}: {value}" for name, value in changed.items()) or "defaults",
-            "data": self.content["edits"] or "all of the log",
+            "data": _edits_in_words(self.content["edits"]),
             **told,
         }
+
+
+def _edits_in_words(link: str) -> str:
+    """What was taken away, in sentences."""
+    try:
+        return " ".join(edit.sentence for edit in edits_from_link(link)) or "all of the log"
+    except OffRLError:  # stored by a version that knew other edits
+        return link
 
 
 def _render_comparison(trainings: list[_Pinned]) -> None:

@@ -36,7 +36,10 @@ class Field:
 
 def _number(low: float, high: float) -> Callable[[str], float]:
     def parse(text: str) -> float:
-        value = float(text)
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError("it isn't a number") from None
         if not (math.isfinite(value) and low <= value <= high):
             raise ValueError(f"must lie between {low:g} and {high:g}")
         return value
@@ -46,7 +49,14 @@ def _number(low: float, high: float) -> Callable[[str], float]:
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     bounded = _number(low, high)
-    return lambda text: int(bounded(str(int(text))))
+
+    def parse(text: str) -> int:
+        value = bounded(text)
+        if value != int(value):
+            raise ValueError("it isn't a whole number")
+        return int(value)
+
+    return parse
 
 
 def _one_of(*choices: str) -> Callable[[str], str]:
@@ -66,6 +76,7 @@ def _pins(text: str) -> str:
 
 FIELDS: dict[str, Field] = {
     "data": Field("calculator"),
+    "files": Field(""),  # names of the files of an uploaded log, for people to read
     "framing": Field(""),
     "only_endings": Field(""),
     "edits": Field(""),

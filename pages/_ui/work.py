@@ -126,6 +126,8 @@ def current_framing(log: Log) -> str:
 def chosen_log() -> Log:
     """The log of the field ``data``; a name that leads nowhere falls back to the first bundled log, and says so."""
     name = state.get("data")
+    if not name.startswith(UPLOAD_PREFIX):
+        state.put("files", "")
     if name in BUNDLED_TITLES:
         return bundled_log(name)
     if name == GENERATED and state.get("gen_world") != "calculator":
@@ -136,14 +138,26 @@ def chosen_log() -> Log:
     upload = _loaded(name.removeprefix(UPLOAD_PREFIX))
     if upload is not None:
         state.take_up(name)
+        state.put("files", _file_names(upload))
         return upload
+    needed = f"The link needs {state.get('files')}, which" if state.get("files") else "The link names a log that"
     state.warn(
-        "The link names a log that isn't loaded in this session. Open Data and load its file; until then the bundled log is "
-        "shown. The framing and the edits of the link wait for the file."
+        f"{needed} isn't loaded in this session. Open Data and load the file; until then the bundled log is shown. "
+        "The framing and the edits of the link wait for the file."
     )
     state.set_aside(name)
     state.put("data", "calculator")
     return bundled_log("calculator")
+
+
+MAX_FILES_NAMED = 3  # in a link
+
+
+def _file_names(log: Log) -> str:
+    """The files of a log in a few words: "a.json, b.json"."""
+    names = [name[:60] for name in log.report.files]
+    more = f" and {len(names) - MAX_FILES_NAMED:,} more" if len(names) > MAX_FILES_NAMED else ""
+    return ", ".join(names[:MAX_FILES_NAMED]) + more
 
 
 def _chosen_world_log() -> Log:

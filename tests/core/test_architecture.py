@@ -18,7 +18,7 @@ PAGES = sorted((ROOT / "pages").glob("*.py"))
 
 # Lowest first. A module may import from its own layer and from those above it in this list (DESIGN, section 2).
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "arrays", "glossary", "story", "conversation", "query_child", "tokens"),
+    ("errors", "arrays", "glossary", "story", "conversation", "query_child", "tokens", "wording"),
     ("temporary",),
     ("params", "schema", "database", "predicates"),
     ("framing_expressions",),

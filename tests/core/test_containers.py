@@ -160,7 +160,7 @@ def test_one_bad_member_costs_that_member() -> None:
         ("bad.gz", b"\x1f\x8b no gzip"),
     )
     imported = read_source("f", data)
-    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 7 problems."
+    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 7 problems, 7 with data set aside."
     assert Counter(kinds(imported.report)) == Counter(
         (f"f/{name}", "unreadable file")
         for name in "model/data.pkl pointer.json empty.json page.html image.png other.jsonl bad.gz".split()
@@ -190,7 +190,7 @@ def test_an_encrypted_or_strangely_packed_or_altered_member_is_named() -> None:
 def test_an_unreadable_companion_costs_a_file_and_no_record() -> None:
     run = IMPORTERS["swe_agent"].example
     imported = read_source("f", zipped(("a.traj", run), ("report.json", b'{"resolved_ids": ["x"')))
-    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 problem."
+    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 problem, 1 with data set aside."
     assert kinds(imported.report) == [("f/report.json", "unreadable file")]
 
 
@@ -252,7 +252,9 @@ def test_one_bad_member_is_counted_once() -> None:
         data = bytearray(zipped(("a.jsonl", STEPS), (name, content), method=zipfile.ZIP_STORED))
         data[data.index(content) + len(content) // 2] ^= 0xFF
         imported = read_source("f", bytes(data))
-        assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 problem."
+        assert (
+            imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 problem, 1 with data set aside."
+        )
         assert kinds(imported.report) == [(f"f/{name}", "unreadable file")]
         assert "checksum" in imported.report.problems[0].message
         assert (imported.report.n_lost, imported.report.counts()) == (1, {"unreadable file": 1})
@@ -463,7 +465,7 @@ def test_files_of_one_name_and_episodes_of_one_id_are_told_apart() -> None:
 def test_one_unreadable_file_costs_that_file() -> None:
     files = [("a", STEPS), ("b", b""), ("c", b'{"x": 1}\n{"x": 2}'), ("d", b"\x80\x04"), ("e", b"plain words")]
     imported = read_sources(files)
-    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 4 problems."
+    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 4 problems, 4 with data set aside."
     assert sorted(kinds(imported.report)) == [(name, "unreadable file") for name in "bcde"]
     with pytest.raises(TraceFormatError, match="None of these 4 files can be read") as caught:
         read_sources(files[1:])

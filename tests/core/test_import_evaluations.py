@@ -176,7 +176,7 @@ def test_examples_in_the_input_and_calls_that_cannot_be_parsed() -> None:
     (row,) = rows(imported)
     assert (row["action"], row["arguments"], row["arguments_status"]) == ("f", None, "malformed")
     assert (row["error"], metadata(row)["thought"]) == ("parsing: not JSON", "long thought")
-    assert "1 calls of the model" in notes(imported)
+    assert "1 call of the model" in notes(imported)
     assert "store 1, approval 1" in notes(imported)
 
 
@@ -184,7 +184,7 @@ def test_an_archive_without_its_header_is_read_and_says_so() -> None:
     imported = read(log__samples__1=sample(), log__summaries={"id": "s2", "epoch": 1, "target": "", "input": ""})
     assert imported.report.format == "inspect_ai"
     assert "log has no header" in notes(imported)
-    assert "log lists 1 samples that aren't in it" in notes(imported)
+    assert "log lists 1 sample not in it" in notes(imported)
     with pytest.raises(TraceFormatError, match="holds no sample"):
         read(log__header=log())
 

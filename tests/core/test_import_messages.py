@@ -205,7 +205,7 @@ def test_a_log_that_leaves_a_run_in_its_middle_begins_at_the_fork() -> None:
     ]
     assert imported.report.sentence() == "Read 4 of 4 records: 4 steps in 2 episodes; no problems."
     assert "1 conversation leave" in notes(imported)
-    assert "1 records log a call that another record already logs" in notes(imported)
+    assert "1 record of a call that another record already logs" in notes(imported)
 
 
 def test_what_a_call_cost_stands_once_though_its_tools_run_in_parallel() -> None:
@@ -278,7 +278,7 @@ def test_pictures_leave_a_mark_and_metadata_rows_are_counted() -> None:
         {"metadata": {"about": "x"}}, {"messages": [user([{"type": "text", "text": "q"}, picture]), says("a")]}
     )
     assert json.loads(rows(imported)[0]["state"])["user_goal"] == "q\n[image_url]"
-    assert imported.report.sentence().startswith("Read 1 of 1 records")
+    assert imported.report.sentence().startswith("Read 1 of 1 record")
     assert "only metadata of a file, and give no step: 1" in notes(imported)
 
 
@@ -443,7 +443,7 @@ def test_a_resumed_session_does_not_repeat_what_it_copies() -> None:
     assert [(row["episode_id"], row["parent_episode"], row["arguments"]) for row in rows(imported)] == [
         ("s", None, '{"text":"a"}'), ("t", "s", '{"text":"b"}'),
     ]  # fmt: skip
-    assert "2 lines repeat lines of an earlier session" in notes(imported)
+    assert "2 lines of an earlier session came again" in notes(imported)
 
 
 def test_sidechains_of_one_file_belong_to_the_call_that_started_them() -> None:

@@ -195,7 +195,7 @@ def test_a_text_of_alfworld_leaves_its_examples_out() -> None:
     think, take = rows(imported)
     assert (think["action"], take["action"], take["arguments"]) == ("think", "take", '{"input":"pen 1 from bed 1"}')
     assert (take["reward"], take["error"], take["task"]) == (0.0, "Nothing happens.", "find a pen.")
-    assert "1 trials are examples" in notes(imported)
+    assert "no step comes from 1 trial" in notes(imported)
 
 
 def test_files_without_steps_are_refused_kindly() -> None:
@@ -240,7 +240,7 @@ def test_a_rendered_run_pairs_each_action_with_the_page_that_follows() -> None:
         web_page("[4] button", "stop [9.50]", "Done.", "The previous prediction you issued was \"I am lost\"."),
     )  # fmt: skip
     imported = read_sources([("run/render_7.html", data), ("run/merge_log.txt", verdicts(t7="PASS", t8="FAIL"))])
-    assert imported.report.sentence() == "Read 1 of 1 records: 4 steps in 1 episode; no problems."
+    assert imported.report.sentence() == "Read 1 of 1 record: 4 steps in 1 episode; no problems."
     assert "1 results in the logs belong to no run" in notes(imported)
     click, type_, none, stop = rows(imported)
     assert [row["action"] for row in (click, type_, none, stop)] == ["click", "type", "invalid", "stop"]

@@ -165,7 +165,7 @@ def test_files_beside_the_records_are_not_counted() -> None:
     data = framed(example(steps()))
     files = [("d/features.json", described), ("d/x-train.tfrecord-00000-of-00001", data), ("d/dataset_info.json", info)]
     imported = read_sources(files)
-    assert imported.report.sentence() == "Read 1 of 1 records: 3 steps in 1 episode; no problems."
+    assert imported.report.sentence() == "Read 1 of 1 record: 3 steps in 1 episode; no problems."
 
 
 def test_episodes_without_what_is_needed_are_set_aside() -> None:

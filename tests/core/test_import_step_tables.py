@@ -215,7 +215,7 @@ def test_open_bandit_csv_with_its_side_table() -> None:
     assert [state["position"] for state in states] == [int(row["position"]) for row in expected]
     features = {tuple(row[f"user_feature_{i}"] for i in range(4)) for row in expected}
     assert len(set(of(imported, "state_text"))) == len(features)
-    assert any(note.startswith("34 records describe items") for note in imported.report.notes)
+    assert any(note.startswith("No step comes from 34 records about items") for note in imported.report.notes)
 
 
 def test_the_position_can_be_part_of_a_bandit_action() -> None:
@@ -240,7 +240,7 @@ def test_lerobot_with_the_files_beside_it() -> None:
     assert set(of(imported, "end_reason")) == {None, "unknown"}
     assert 10 < len(set(of(imported, "state_text"))) <= 125
     notes = " ".join(imported.report.notes)
-    assert "100 episodes, of which 2 are here" in notes
+    assert "100 episodes; here: 2" in notes
     assert "no rewards" in notes
 
 

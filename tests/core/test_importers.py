@@ -265,7 +265,7 @@ def test_every_shared_file_is_read_or_refused_with_a_sentence(folder: str) -> No
         ),
         (
             "damaged/lone_surrogate_and_nul.jsonl",
-            "Read 1 of 1 records: 1 step in 1 episode; 1 problem.",
+            "Read 1 of 1 record: 1 step in 1 episode; 1 problem.",
             {"invalid bytes": 1},
         ),
     ],
@@ -454,7 +454,7 @@ def test_the_goal_is_unknown_before_the_user_speaks() -> None:
 def test_a_document_of_messages_is_one_conversation() -> None:
     messages = [{"role": "user", "content": "q"}, says(None, call()), result("r"), says("done")]
     imported = read_source("f", json.dumps(messages, indent=1).encode())
-    assert imported.report.sentence() == "Read 1 of 1 records: 2 steps in 1 episode; no problems."
+    assert imported.report.sentence() == "Read 1 of 1 record: 2 steps in 1 episode; no problems."
     assert json.loads(imported.records["raw"][0].as_py()) == messages
 
 

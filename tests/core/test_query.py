@@ -372,3 +372,11 @@ def test_write_from_two_threads(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.duckdb", "1.duckdb", "2.duckdb"]
     for path in sorted(set(paths)):
         assert run_query(path, "SELECT count(*) AS n FROM steps").frame["n"].tolist() == [len(ROWS)]
+
+
+@pytest.mark.parametrize("name", ["indexes", "tabels", "columns", "schemata"])
+def test_tables_of_the_database_itself_are_not_proposed(name: str) -> None:
+    message = f'Table with name {name} does not exist!\nDid you mean "pg_{name}"?\n\nLINE 1: x'
+    assert query_child.first_words(duckdb.CatalogException(message)) == f"Table with name {name} does not exist!"
+    kept = query_child.first_words(duckdb.CatalogException('No step!\nDid you mean "steps"?'))
+    assert kept == 'No step! Did you mean "steps"?'

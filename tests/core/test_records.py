@@ -326,3 +326,11 @@ def test_raw_texts_are_found_whether_they_are_kept_as_text_or_as_places_in_the_f
             {"source_file": "f", "record": 2, "raw": "[2]"},
             {"source_file": "g", "record": 2, "raw": "other"},
         ]
+
+
+@pytest.mark.parametrize("text", ['{"a": "b', '{"a" 1}', '{"a": }', "[1 2]", "{'a': 1}", '{"a": "\\x"}'])
+def test_why_a_text_is_no_json_is_told_in_one_at(text: str) -> None:
+    value, reason = parse_json(text)
+    assert value is None
+    assert " at line 1, column " in reason
+    assert "at at" not in reason

@@ -7,6 +7,8 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 import offrl_core as orl
+from offrl_core.coverage_edits import edits_from_link
+from pages._ui import pins
 from tests.pages.conftest import APP, open_page, texts
 from tests.pages.test_beside import until
 from tests.pages.test_pages import upload
@@ -121,3 +123,10 @@ def test_who_only_looks_on_cannot_stop_a_run(app):
     assert all(button.disabled for button in buttons(other, "Stop all"))
     buttons(app, "Stop all")[0].click().run()
     until(app, lambda: "were stopped" in texts(app))
+
+
+def test_what_a_pinned_training_left_out_is_told_in_sentences():
+    told = pins._edits_in_words("drop:mul:recollect")
+    assert told == edits_from_link("drop:mul:recollect")[0].sentence
+    assert pins._edits_in_words("") == "all of the log"
+    assert pins._edits_in_words("melt:mul") == "melt:mul"

@@ -258,3 +258,26 @@ def test_the_notebook_of_the_mapping_page_runs(app, tmp_path, monkeypatch):
     names = {}
     exec(app.code[-1].value, names)
     assert (names["log"].n_steps, names["log"].n_episodes) == (6, 2)
+
+
+def test_a_link_to_a_log_of_ones_own_names_its_files(app):
+    drop(app, *((f"{name}.jsonl", lines({"episode_id": name, "t": 0, "action": "go"})) for name in "abcd"))
+    assert app.session_state["files"] == "a.jsonl, b.jsonl, c.jsonl and 1 more"
+    app.selectbox(key="w:data").set_value("calculator").run()
+    assert app.session_state["files"] == ""
+
+
+def test_a_link_says_which_files_it_needs(app):
+    open_page(app, "overview", data="upload:123", files="*airline*.json")
+    assert "The link needs *airline*.json, which isn't loaded" in texts(app)
+
+
+def test_options_that_are_no_markdown_are_not_escaped(app):
+    states = [("a", 0, "book"), ("a", 1, "pay"), ("b", 0, "ask"), ("b", 1, "go")]
+    steps = [
+        {"episode_id": e, "t": t, "action": "go", "reward": 1.0, "state": {"user_goal": goal}} for e, t, goal in states
+    ]
+    drop(app, ("a.jsonl", lines(*steps)))
+    app.switch_page("pages/framing.py").run()
+    options = next(box for box in app.multiselect if box.label == "It consists of").options
+    assert "user_goal (4 values)" in options
