@@ -308,7 +308,7 @@ class Split(NamedTuple):
         if self.alone > MAX_ALONE:
             return f"close to an id of the episode: {self.alone:.0%} of the visits stand alone"
         if self.removed < WORTHWHILE:
-            return f"{self.removed:+.1%}"
+            return f"{self.removed:+z.1%}"
         return "no better than no key at all" if self.left_after >= 1 else ""
 
 

@@ -67,7 +67,9 @@ def _render_chips(now: work.Current) -> None:
             )
             pairs = f"{int((dataset.support_mask() & dataset.valid_mask).sum()):,} of {int(dataset.valid_mask.sum()):,}"
             known = "valid " if dataset.validity_known else ""
-            st.caption(f"{left} · {counted(last.n_episodes, 'episode')} · {pairs} {known}state-action pairs seen in its states")
+            st.caption(
+                f"{left} · {counted(last.n_episodes, 'episode')} · {pairs} {known}state-action pairs seen in its states"
+            )
 
 
 def render_link(place: DeltaGenerator) -> None:
