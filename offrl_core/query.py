@@ -117,7 +117,8 @@ def write_query_database(connection: duckdb.DuckDBPyConnection, tables: Mapping[
         except (OSError, duckdb.IOException) as error:
             raise no_room(error) from error
         finally:
-            unfinished.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # where nothing can be written, there is nothing to remove
+                unfinished.unlink(missing_ok=True)
     return path
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from offrl_core import query, query_child
-from offrl_core.errors import QueryRefused, QueryStopped
+from offrl_core.errors import NotPossible, QueryRefused, QueryStopped
 from offrl_core.query import EXAMPLE_QUERIES, ExampleQuery, QueryLimits, run_query, write_query_database
 from offrl_core.schema import steps_table
 
@@ -153,6 +153,19 @@ def test_examples_say_what_they_promise(database: Path) -> None:
         ("mul", "(the episode ends)", 1),
     }
     assert repeated == [{"episode_id": "a", "tool": "add", "arguments": "{}", "times": 2, "at_steps": "[0, 1]"}]
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE steps AS SELECT 1 AS t")
+    with pytest.raises(NotPossible, match=r"No temporary file can be written .* Make room there\.$"):
+        write_query_database(connection, {"steps": "steps"}, tmp_path / "file" / "log.duckdb")
+    (tmp_path / "writing").mkdir()
+    os.chmod(tmp_path / "writing", 0o500)
+    if not os.access(tmp_path / "writing", os.W_OK):  # root may write everywhere
+        with pytest.raises(NotPossible, match="No temporary file"):
+            write_query_database(connection, {"steps": "steps"}, tmp_path / "writing" / "log.duckdb")
 
 
 def test_types(database: Path) -> None:

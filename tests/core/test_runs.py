@@ -205,6 +205,14 @@ def test_damage_is_listed_with_its_reason(run: tuple[str, TrainedModel], tmp_pat
     assert "damaged" in problems["fqi-0123456789abcdef"]
 
 
+def test_a_run_file_nested_absurdly_deep_is_damaged_and_no_error(tmp_path: Path) -> None:
+    run_id = "fqi-0123456789abcdef"
+    (tmp_path / f"{run_id}.json").write_text("[" * 100_000)
+    assert [found.run_id for found in orl.list_runs(tmp_path) if "damaged" in found.problem] == [run_id]
+    with pytest.raises(RunMissing, match="damaged"):
+        orl.load_run(run_id, tmp_path)
+
+
 def test_a_write_that_fails_leaves_the_old_run(
     run: tuple[str, TrainedModel], small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,11 +1,15 @@
 """Slow learners run beside the pages: asked for once, shown while they run, stopped on a click, found again by the link."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+import offrl_core as orl
+from offrl_core.runs import write_run
+from offrl_core.training import run_content
 from tests.pages.conftest import APP, open_page, texts
 
 QUICK = {"edits": "keep:0.02:0", "params": "fqi_sampled.n_sweeps=20"}
@@ -48,3 +52,17 @@ def test_a_slow_learner_can_be_stopped(app):
     stop.click().run()
     until(app, lambda: "stopped before the end" in texts(app))
     assert not app.dataframe
+
+
+def test_a_run_that_was_stopped_here_and_finished_elsewhere_is_there(app):
+    open_page(app, "train", learners="fqi_sampled", seed="9", params="fqi_sampled.n_sweeps=2000")
+    dataset = orl.frame(orl.bundled_log("calculator"))
+    job = orl.submit(dataset, "fqi_sampled", seed=9, n_sweeps=2000, owner=app.session_state["w:owner"])
+    job.stop()
+    assert job.wait(90)
+    app.run()
+    assert not app.dataframe
+    model = orl.train(dataset, "fqi_sampled", seed=9, n_sweeps=20)
+    write_run(model, run_content(dataset, "fqi_sampled", replace(model.config, n_sweeps=2000), 9))
+    app.run()
+    assert app.dataframe[0].value.iloc[0]["run"] == job.run_id

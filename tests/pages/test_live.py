@@ -114,6 +114,17 @@ def test_a_damaged_run_behind_a_pin_counts_as_gone(app, tmp_path):
     assert app.dataframe[0].value["seeds"][0] == "1"
 
 
+def test_a_pin_grows_with_its_seeds(app):
+    dataset = orl.frame(orl.bundled_log("calculator"))
+    models = [orl.train(dataset, "cql_neural", seed=seed, n_steps=20) for seed in (0, 1)]
+    first = orl.save_run(models[0], dataset)
+    open_page(app, "train", learners="", pins=f"{first}~0~2")
+    assert app.dataframe[0].value["seeds"][0] == "1"
+    orl.save_run(models[1], dataset)
+    app.run()
+    assert app.dataframe[0].value["seeds"][0] == "2"
+
+
 def test_who_only_looks_on_cannot_stop_a_run(app):
     open_page(app, "train", seed="700", **{**QUICK, "budget": "20000"})
     app.button(key="w:train").click().run()
