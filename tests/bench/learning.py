@@ -69,7 +69,7 @@ def learning_lines() -> list[Line]:
     def by_rows() -> None:
         row_by_row(steps, dataset)
 
-    gc.freeze()  # as app.py does, and so that nobody's garbage collection walks over the rows of another
+    gc.freeze()  # so that nobody's garbage collection walks over the rows of another
     # One loop takes as long as thousands of ours, so each turn holds a block of each of ours.
     blocks = {from_memory: 300, from_frame: 300, from_parquet: 30, by_rows: 1}
     turns = [[block_median(work, n) for work, n in blocks.items()] for _ in range(3)]

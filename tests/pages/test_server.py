@@ -103,8 +103,9 @@ def test_a_connection_that_closes_meanwhile_costs_nothing(monkeypatch):
 
 
 def test_nothing_of_a_visitor_is_kept_from_the_collector(app):
+    frozen = gc.get_freeze_count()  # by other tests of this process
     open_page(app, "train")
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_the_collector_of_cycles_is_not_run_after_each_rerun():
