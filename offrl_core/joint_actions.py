@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from .log import Log
 from .schema import COLUMNS, STEPS_ARROW_SCHEMA, canonical_json, short_hash
+from .wording import counted
 
 SEPARATOR = " + "
 
@@ -56,7 +57,7 @@ def join_parallel_calls(log: Log) -> Log:
     table = _with_hashes(table)
     n = n_parallel(log)
     note = (
-        f"The parallel calls of {n:,} repl{'y' if n == 1 else 'ies'} were joined here: "
+        f"The parallel calls of {counted(n, 'reply')} were joined here: "
         f"of {log.n_steps:,} steps {table.num_rows:,} are left."
     )
     return Log(

@@ -25,6 +25,7 @@ from .reward_files import RewardFile, RewardReader
 from .reward_keys import TRIAL, Pairs, episode_keys, joined_key
 from .reward_rules import RULES, STEPS, TEXTS
 from .schema import COLUMN_NAMES, STEPS_ARROW_SCHEMA, canonical_json, short_hash
+from .wording import counted
 
 _SHOWN_NAME = 40  # characters of a name or text in the name of a log
 _MOST_REWARD = 1e9
@@ -376,11 +377,11 @@ def _join_preview(log: Log, recipe: JoinRewards) -> RewardPreview:
     n = len(keys.episodes)
     told = [
         f"Matched {n - len(unjudged):,} of {_episodes(n)}",
-        f"{_count(len(unused), 'reward')} without an episode" if unused else "",
+        f"{counted(len(unused), 'reward')} without an episode" if unused else "",
         f"{_episodes(len(unjudged))} without a reward" if unjudged else "",
-        f"{_count(len(rows.repeated), 'key')} used twice (kept: none, all listed)" if rows.repeated else "",
-        f"{_count(len(unreadable), 'reward')} that can't be read (unknown, not 0)" if unreadable else "",
-        f"{_count(len(rows.without_key), 'row')} without a key" if rows.without_key else "",
+        f"{counted(len(rows.repeated), 'key')} used twice (kept: none, all listed)" if rows.repeated else "",
+        f"{counted(len(unreadable), 'reward')} that can't be read (unknown, not 0)" if unreadable else "",
+        f"{counted(len(rows.without_key), 'row')} without a key" if rows.without_key else "",
     ]
     return RewardPreview(
         episodes=keys.episodes,
@@ -401,7 +402,7 @@ def _shared_keys(recipe: JoinRewards, of_episodes: Sequence[tuple[str, ...] | No
         if any(way == TRIAL for _, way in recipe.on)
         else " If the file tells trials apart, add that field to the key."
     )
-    return [f"{_count(len(shared), 'row')} give their reward to several episodes, to {max(shared):,} at most.{hint}"]
+    return [f"{counted(len(shared), 'row')} give their reward to several episodes, to {max(shared):,} at most.{hint}"]
 
 
 def _shown(key: tuple[str, ...]) -> str:
@@ -464,8 +465,4 @@ def _short_source(recipe: Recipe) -> str:
 
 
 def _episodes(n: int) -> str:
-    return _count(n, "episode")
-
-
-def _count(n: int, thing: str) -> str:
-    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+    return counted(n, "episode")

@@ -15,6 +15,7 @@ from offrl_core.figures.asked_return import make_asked_returns
 from offrl_core.interfaces import TrainedModel
 from offrl_core.sequence_policy import SequencePolicy
 from offrl_core.training import run_id
+from offrl_core.wording import counted
 from offrl_core.worlds import WORLDS
 
 from . import layout, state, work
@@ -30,7 +31,7 @@ def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[s
     row: dict[str, object] = {
         "learner": spec.short,
         "unsupported choices": "no table of states",
-        "done after": f"{n_done:,} {spec.unit}{'' if n_done == 1 else 's'}",
+        "done after": counted(n_done, spec.unit),
     }
     if now.world:
         world, here = WORLDS[now.world], work.deployment(now.world)

@@ -13,6 +13,7 @@ from offrl_core.evaluation.ceiling import Ceiling, CeilingCurve, best_path
 from offrl_core.evaluation.forecast import FAMILIES, Forecast, score_forecast
 from offrl_core.evaluation.log_quality import FEW_ROWS, LogQuality
 from offrl_core.interfaces import TrainedModel
+from offrl_core.wording import counted
 
 from . import layout, model_choice, state, work
 
@@ -67,7 +68,7 @@ def render_thinness(dataset: Dataset, found: Ceiling) -> None:
     thinnest = best_path(dataset, found, dataset.states[start]).thinnest
     if thinnest.n_rows < FEW_ROWS:
         st.warning(
-            f"Read it with care: the best path hangs on {thinnest.n_rows:,} row{'s' if thinnest.n_rows != 1 else ''} "
+            f"Read it with care: the best path hangs on {counted(thinnest.n_rows, 'row')} "
             f"({layout.plain(thinnest.action, 40)} in {layout.plain(thinnest.state, 60)}). Raise the number of rows from which "
             "on a pair counts as supported, and look again.",
             icon=":material/warning:",

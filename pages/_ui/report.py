@@ -10,6 +10,7 @@ from offrl_core.importers.report import ImportReport
 from offrl_core.joint_actions import n_parallel
 from offrl_core.log import Log
 from offrl_core.log_changes import JOINT
+from offrl_core.wording import counted
 
 from . import layout, work
 
@@ -36,7 +37,7 @@ def render_report(now: work.Current) -> None:
     n = parallel_replies(now.log.fingerprint, now.log)
     if n:
         st.button(
-            f"Join the parallel calls of {n:,} repl{'y' if n == 1 else 'ies'}",
+            f"Join the parallel calls of {counted(n, 'reply')}",
             icon=":material/call_merge:",
             on_click=lambda: work.show_changed([*work.changes(), JOINT]),
             help="The model decided once and called several tools. As separate rows the second call has no result of the first "
@@ -53,7 +54,7 @@ def parallel_replies(fingerprint: str, _log: Log) -> int:
 def render_problems(report: ImportReport) -> None:
     """Problems by kind, then one by one, and as a file."""
     n, lost = report.tally.total(), report.n_lost
-    title = f"{n:,} problem{'' if n == 1 else 's'}: {lost:,} set aside, {n - lost:,} kept but flagged"
+    title = f"{counted(n, 'problem')}: {lost:,} set aside, {n - lost:,} kept but flagged"
     with st.expander(title, icon=":material/report:", expanded=lost > 0):
         st.dataframe(
             pd.DataFrame(report.counts().items(), columns=["kind", "problems"]), hide_index=True, width="content"

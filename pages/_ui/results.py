@@ -11,6 +11,7 @@ from offrl_core.evaluation.diagnostics import state_table
 from offrl_core.interfaces import TrainedModel
 from offrl_core.sequence_policy import SequencePolicy
 from offrl_core.training import run_id
+from offrl_core.wording import counted
 from offrl_core.worlds import WORLDS
 
 from . import asked_return, layout, refusals, state, work
@@ -66,7 +67,7 @@ def done_after(model: TrainedModel) -> str:
     if not model.history:
         return f"stopped at the first {unit}"
     steps = model.history[-1].step
-    return f"{steps:,} {unit}{'' if steps == 1 else 's'}{'' if model.converged else ', not settled'}"
+    return f"{counted(steps, unit)}{'' if model.converged else ', not settled'}"
 
 
 def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[str, object]:

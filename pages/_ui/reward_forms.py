@@ -12,6 +12,7 @@ from offrl_core.reward_keys import Guess, Pairs, episode_keys, guess_join
 from offrl_core.reward_rules import STEPS, TEXTS
 from offrl_core.rewards import JoinRewards, RuleRewards
 from offrl_core.schema import COLUMN_NAMES
+from offrl_core.wording import counted
 
 from . import layout
 
@@ -76,7 +77,7 @@ def _read(file_id: str, name: str, data: bytes) -> None:
 def _render_file(file: RewardFile) -> None:
     shown = min(MAX_ROWS_SHOWN, len(file.rows))
     n = len(file.problems)
-    told = f" {n:,} problem{'' if n == 1 else 's'}, the first: {layout.plain(file.problems[0], 300)}" if n else ""
+    told = f" {counted(n, 'problem')}, the first: {layout.plain(file.problems[0], 300)}" if n else ""
     st.caption(
         f"{layout.plain(file.name)}: {layout.plain(file.shape)}, {len(file.rows):,} rows, {shown:,} shown.{told}"
     )

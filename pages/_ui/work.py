@@ -192,7 +192,7 @@ def show_log(log: Log) -> None:
 
 def changes() -> list[Any]:
     """What was done to the log on screen after it was read; see :mod:`offrl_core.log_changes`."""
-    _, _, text = str(state.get("data")).removeprefix(UPLOAD_PREFIX).partition(":")
+    _, text = _fingerprint_and_changes()
     return changes_from_link(text) if text else []
 
 
@@ -206,8 +206,13 @@ def log_after(changes: list[Any]) -> Log:
     return _loaded(_key_after(changes)) or chosen_log()
 
 
+def _fingerprint_and_changes() -> tuple[str, str]:
+    fingerprint, _, text = str(state.get("data")).removeprefix(UPLOAD_PREFIX).partition(":")
+    return fingerprint, text
+
+
 def _key_after(changes: list[Any]) -> str:
-    fingerprint = str(state.get("data")).removeprefix(UPLOAD_PREFIX).partition(":")[0]
+    fingerprint, _ = _fingerprint_and_changes()
     return f"{fingerprint}:{changes_to_link(changes)}" if changes else fingerprint
 
 
