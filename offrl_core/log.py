@@ -34,6 +34,7 @@ from .schema import (
     canonical_json,
     short_hash,
 )
+from .wording import counted
 
 if TYPE_CHECKING:
     from .importers.step_mapping import StepMapping
@@ -332,7 +333,7 @@ def read_traces(
     how = (format or "") + (mapping.to_json() if mapping else "")
     return Log(
         imported.steps,
-        name=f"{first} and {len(others):,} more file{'s' if len(others) > 1 else ''}" if others else first,
+        name=f"{first} and {counted(len(others), 'more file')}" if others else first,
         fingerprint=short_hash(digest.hexdigest() + how),
         source=None,
         report=imported.report,

@@ -416,19 +416,18 @@ def _places(numbers: Sequence[int]) -> str:
 # -- the new log ---------------------------------------------------------------------------------------------
 
 
-def with_rewards(log: Log, recipe: Recipe, found: RewardPreview | None = None) -> Log:
+def with_rewards(log: Log, recipe: Recipe) -> Log:
     """A new log with the rewards of a recipe; the old one stays as it is.
 
     Args:
         log: an imported log.
         recipe: where the rewards come from.
-        found: what :func:`preview` said of both, where it was asked before.
 
     Raises:
         NotPossible: a world made the log.
         InvalidConfig, InvalidPredicate: the recipe doesn't fit the log.
     """
-    found = found or preview(log, recipe)
+    found = preview(log, recipe)
     steps = log.columns(*COLUMN_NAMES).cast(STEPS_ARROW_SCHEMA)
     steps = rewarded(
         steps,

@@ -29,6 +29,7 @@ from ..edges import CUT, GOES_ON, Edges, aggregate
 from ..errors import InvalidConfig, NotPossible, UnknownName
 from ..mdp import TabularMDP, discounted_sums, policy_values, value_iteration
 from ..policies import TabularPolicy
+from ..wording import counted
 from .exact import evaluate, world_model
 from .occupancy import event_probability
 from .ope.steps import LoggedSteps, logged_steps
@@ -255,18 +256,13 @@ class BestPath:
     def sentence(self) -> str:
         """How the path is put together, in words."""
         thin = self.thinnest
-        rests = f"Its thinnest step is {thin.action} in {thin.state}: {rows_text(thin.n_rows)}."
+        rests = f"Its thinnest step is {thin.action} in {thin.state}: {counted(thin.n_rows, 'row')}."
         if self.n_whole:
             episodes = "episode walks" if self.n_whole == 1 else "episodes walk"
             return f"{self.n_whole:,} logged {episodes} this path whole. {rests}"
         return (
             f"No logged episode walks this path whole; it is stitched together from {self.n_pieces:,} pieces. {rests}"
         )
-
-
-def rows_text(n: int) -> str:
-    """A number of rows in words."""
-    return "1 row" if n == 1 else f"{n:,} rows"
 
 
 MAX_PATH = 100

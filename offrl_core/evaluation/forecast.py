@@ -18,7 +18,8 @@ from ..arrays import FloatArray
 from ..dataset import Dataset
 from ..errors import NotPossible
 from ..policies import greedy_probabilities
-from .ceiling import BestPath, Ceiling, best_path, ceiling, optimum, rows_text
+from ..wording import counted
+from .ceiling import BestPath, Ceiling, best_path, ceiling, optimum
 from .log_quality import FEW_ROWS, episode_values, thin_shares, trajectory_quality
 from .occupancy import event_probability
 
@@ -179,7 +180,7 @@ def _doubts(found: Ceiling, thin_visits: float, path: BestPath | None, stays: bo
     if path is not None and path.thinnest.n_rows < FEW_ROWS:
         thin = path.thinnest
         doubts.append(
-            f"The best path hangs on {rows_text(thin.n_rows)} of {thin.action} in {thin.state}: that may be luck."
+            f"The best path hangs on {counted(thin.n_rows, 'row')} of {thin.action} in {thin.state}: that may be luck."
         )
     if found.silent >= LEAVES:
         doubts.append(

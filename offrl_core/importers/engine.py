@@ -20,6 +20,7 @@ from offrl_core.importers.records import Progress
 from offrl_core.importers.report import UNREADABLE, ImportReport, why_unread
 from offrl_core.importers.step_parts import StepParts, Steps, in_order
 from offrl_core.schema import steps_table
+from offrl_core.wording import counted
 
 # Records looked at to recognise files are kept up to this many bytes of files, and read again beyond it.
 _KEPT_BYTES = 2**26
@@ -237,5 +238,5 @@ def _nothing_read(report: ImportReport) -> TraceFormatError:
     n = report.tally.total()
     text = f"No step could be read from {report.source} (format {report.format}, {report.why})."
     if report.problems:
-        text += f" {n:,} problem{'s' if n != 1 else ''}, the first: {_closed(report.problems[0].sentence())}"
+        text += f" {counted(n, 'problem')}, the first: {_closed(report.problems[0].sentence())}"
     return _with_report(TraceFormatError(text), report)

@@ -18,6 +18,7 @@ from offrl_core.importers.raw_text import FileText
 from offrl_core.importers.records import PARQUET, Progress, Record, is_json_lines, not_json, read_records
 from offrl_core.importers.report import UNREADABLE, ImportReport, why_unread
 from offrl_core.schema import storable_text
+from offrl_core.wording import counted
 
 SNIFFED_RECORDS = 200
 _SNIFFED_CHARACTERS = 2**22  # a few long records say as much as many short ones
@@ -230,7 +231,7 @@ def reasons(sources: Sequence[Source]) -> str:
         return sources[0].why
     counts = Counter(source.format for source in sources)
     first = {source.format: source.why for source in reversed(sources) if source.why}
-    return "; ".join(f"{key} in {n:,} file{'s' if n != 1 else ''} ({first[key]})" for key, n in counts.items())
+    return "; ".join(f"{key} in {counted(n, 'file')} ({first[key]})" for key, n in counts.items())
 
 
 def _fields(values: Sequence[Any]) -> str:
