@@ -15,6 +15,11 @@ def settle(page) -> None:
     page.wait_for_timeout(300)
 
 
+def see(page, text, timeout=None) -> None:
+    """Wait for a text. While a page draws, a text may stand in it twice, which a strict `wait_for` would call an error."""
+    page.get_by_text(text).filter(visible=True).first.wait_for(timeout=timeout)
+
+
 def click_cell(page, figure: str, state: str, action: str) -> None:
     """Click the cell of a map at its place on the screen."""
     chart = page.locator(f"[class*='st-key-w-fig-{figure}'] .js-plotly-plot")
@@ -39,29 +44,29 @@ def test_the_story_from_the_first_screen_to_zero_rows(page):
     page.goto("/")
     settle(page)
     page.get_by_test_id("stCheckbox").get_by_text("Take mul out of the log").click()
-    page.get_by_text("Naive FQI wins.").wait_for()
+    see(page, "Naive FQI wins.")
     page.get_by_text("returns a wrong result", exact=True).click()
-    page.get_by_text("luck is gone").wait_for()
+    see(page, "luck is gone")
     dial = page.get_by_role("slider")
     dial.focus()
     for _ in range(24):  # from 0 to -1.2
         dial.press("ArrowLeft")
-    page.get_by_text("stays inside the log and picks a wrong operation").wait_for()
+    see(page, "stays inside the log and picks a wrong operation")
     page.wait_for_url(lambda url: "guess=-1.2" in url and "deployment=broken" in url)
     settle(page)
     page.get_by_role("link", name="Q-values").click()
-    page.get_by_text("click a cell").first.wait_for()
+    see(page, "click a cell")
     settle(page)
     click_cell(page, "q_maps", "mul: x, y known", "mul")
-    page.get_by_text("0 rows.").wait_for()
-    page.get_by_text("No row of the log speaks for or against it.").wait_for()
+    see(page, "0 rows.")
+    see(page, "No row of the log speaks for or against it.")
 
 
 def test_back_and_forward_undo_and_redo_choices_across_pages(page):
     page.goto("/")
     settle(page)
     page.get_by_test_id("stCheckbox").get_by_text("Take mul out of the log").click()
-    page.get_by_text("Naive FQI wins.").wait_for()
+    see(page, "Naive FQI wins.")
     page.wait_for_url(re.compile("edits=drop"))
     settle(page)
     page.get_by_role("link", name="Coverage").click()
@@ -71,14 +76,14 @@ def test_back_and_forward_undo_and_redo_choices_across_pages(page):
     page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
     settle(page)
     page.go_back()
-    page.get_by_text("Naive FQI wins.").wait_for()
+    see(page, "Naive FQI wins.")
     settle(page)
     page.go_back()
-    page.get_by_text("Both end up equal").wait_for()
+    see(page, "Both end up equal")
     assert "edits" not in page.url
     settle(page)
     page.go_forward()
-    page.get_by_text("Naive FQI wins.").wait_for()
+    see(page, "Naive FQI wins.")
     settle(page)
     page.go_forward()
     page.get_by_role("heading", name="Coverage", level=1).wait_for()
@@ -92,20 +97,20 @@ def test_an_engineers_file_from_upload_to_the_conversation_behind_a_cell(page):
     page.goto("/data")
     settle(page)
     page.locator("input[type=file]").set_input_files(path)
-    page.get_by_text(re.compile(r"2,454 steps in 200 episodes")).first.wait_for()
+    see(page, re.compile(r"2,454 steps in 200 episodes"))
     settle(page)
     page.get_by_role("link", name="Q-values").click()
-    page.get_by_text("no exact value").wait_for()
+    see(page, "no exact value")
     settle(page)
     click_cell(page, "q_maps", "get_user_details", "get_reservation_details")
-    page.get_by_text("The rows", exact=False).first.wait_for()
+    see(page, "The rows")
     settle(page)
     table = page.locator("[class*='st-key-w-evidence_rows'] canvas").first
     table.scroll_into_view_if_needed()
     box = table.bounding_box()
     page.mouse.click(box["x"] + 16, box["y"] + 52)  # the tick box of the first row
-    page.get_by_text("The conversation, as it stands in the file").wait_for()
-    page.get_by_text("this decision").first.wait_for()
+    see(page, "The conversation, as it stands in the file")
+    see(page, "this decision")
     assert page.get_by_text("→ get_reservation_details").count()
 
 
@@ -140,32 +145,32 @@ def test_the_workbench_from_a_file_without_rewards_to_its_values_and_back(page, 
     page.goto("/data")
     settle(page)
     page.locator("input[type=file]").set_input_files(traces)
-    page.get_by_text("50 steps in 20 episodes").first.wait_for()
+    see(page, "50 steps in 20 episodes")
     settle(page)
     page.get_by_role("link", name="Report").click()
-    page.get_by_text("blocked").first.wait_for()
+    see(page, "blocked")
     settle(page)
     open_log_tool(page, "Rewards")
     settle(page)
     page.locator("input[type=file]").set_input_files(rewards)
-    page.get_by_text(re.compile("matched 19 of 20 episodes", re.I)).first.wait_for()
+    see(page, re.compile("matched 19 of 20 episodes", re.I))
     page.get_by_role("button", name="Apply").click()
-    page.get_by_text("19 of 20 episodes have a reward now").wait_for()
+    see(page, "19 of 20 episodes have a reward now")
     settle(page)
     page.get_by_role("link", name="Framing").click()
-    page.get_by_text("pairs of state and action the same action led to different outcomes").wait_for()
+    see(page, "pairs of state and action the same action led to different outcomes")
     settle(page)
     table = page.locator("[class*='st-key-w-mixed'] canvas").first
     table.scroll_into_view_if_needed()
     box = table.bounding_box()
     page.mouse.click(box["x"] + 16, box["y"] + 52)
-    page.get_by_text("The rows", exact=False).first.wait_for()
+    see(page, "The rows")
     settle(page)
     page.get_by_role("link", name="Train").click()
-    page.get_by_text("no exact value").wait_for()
+    see(page, "no exact value")
     settle(page)
     page.get_by_role("link", name="Q-values").click()
-    page.get_by_text("Click a cell").first.wait_for()
+    see(page, "Click a cell")
     settle(page)
     page.get_by_role("link", name="Data").click()
     settle(page)
@@ -176,7 +181,7 @@ def test_the_workbench_from_a_file_without_rewards_to_its_values_and_back(page, 
     copy = tmp_path / "copy.jsonl"
     download.value.save_as(copy)
     page.locator("input[type=file]").first.set_input_files(copy)
-    page.get_by_text("50 steps in 20 episodes").first.wait_for()
+    see(page, "50 steps in 20 episodes")
     settle(page)
     assert page.get_by_text("19 of 20 with a known outcome").count()
 
@@ -190,7 +195,7 @@ def test_a_run_outlives_the_tab_that_started_it(page, browser, server):
     page.goto("about:blank")
     later = browser.new_context(base_url=server).new_page()
     later.goto(link)
-    later.get_by_text("Success is exact where a world is known").wait_for(timeout=60_000)
+    see(later, "Success is exact where a world is known", timeout=60_000)
     assert not later.get_by_role("button", name=re.compile("^Train ")).count()
     later.context.close()
 
@@ -214,11 +219,11 @@ def test_eight_networks_are_watched_one_is_stopped_and_the_link_finds_the_others
     assert picture.get_attribute("data-here") == "yes", "in their place"
     page.get_by_role("button", name="Stop one seed").click()
     page.get_by_role("button", name="seed 41").click()
-    page.get_by_text("Seed 41 was stopped").wait_for()
+    see(page, "Seed 41 was stopped")
     page.goto("about:blank")
     later = browser.new_context(base_url=server).new_page()
     later.goto(link)
-    later.get_by_text("7 of 8 seeds are done").wait_for(timeout=60_000)
+    see(later, "7 of 8 seeds are done", timeout=60_000)
     later.locator(curves).first.wait_for()  # drawn after the sentence
     assert later.locator(curves).count() > 8
     assert later.get_by_role("button", name="Train Neural CQL").count(), "what was stopped can be trained again"
@@ -230,7 +235,7 @@ def test_a_triangle_of_a_grid_opens_its_evidence_in_each_of_its_pictures(page):
     settle(page)
     click_cell(page, "grid-Learned", "row 3, column 1", "right")
     page.get_by_role("heading", name="right in row 3, column 1").wait_for()
-    page.get_by_text("0 rows.").wait_for()
+    see(page, "0 rows.")
     settle(page)
     click_cell(page, "grid-Visits", "row 3, column 0", "up")
     page.get_by_role("heading", name="up in row 3, column 0").wait_for()
@@ -238,9 +243,9 @@ def test_a_triangle_of_a_grid_opens_its_evidence_in_each_of_its_pictures(page):
 
 def test_continuous_actions_learn_while_one_looks_and_stop_and_go_on(page):
     page.goto("/continuous?cart_episodes=50")
-    page.get_by_text("gradient steps").wait_for()
+    see(page, "gradient steps")
     page.get_by_role("button", name="Stop").click()
-    page.get_by_text(re.compile("stopped: [0-9,]+ of 6,000")).wait_for()
+    see(page, re.compile("stopped: [0-9,]+ of 6,000"))
     said = page.get_by_text("gradient steps").inner_text()
     page.get_by_role("button", name="Go on").click()
     page.get_by_text(said.removeprefix("stopped")).wait_for(state="detached")  # a step further
@@ -290,7 +295,7 @@ def test_a_projector_shows_both_pictures_of_the_story_and_half_a_screen_of_curve
     start = page.get_by_role("button", name=re.compile("^Train ")).bounding_box()
     assert start["y"] + start["height"] <= 360, "curves follow below"
     page.goto("/evaluate")
-    page.get_by_text("From the log alone").wait_for()
+    see(page, "From the log alone")
     for by_task in (False, True):
         if by_task:
             page.get_by_text("By task", exact=True).click()
@@ -317,8 +322,8 @@ def test_the_first_visitor_of_a_server_may_come_by_a_deep_link(browser, fresh_se
 def test_a_deep_link_reproduces_the_page_for_a_new_visitor(page, browser, server):
     page.goto("/q_values?edits=drop:mul:recollect&guess=-0.5&cell_state=mul: x, y known&cell_action=mul")
     settle(page)
-    page.get_by_text("0 rows.").wait_for()
-    page.get_by_text("-0.5000").first.wait_for()
+    see(page, "0 rows.")
+    see(page, "-0.5000")
 
 
 def test_texts_of_a_file_are_shown_and_not_obeyed(page, tmp_path):
@@ -343,7 +348,7 @@ def test_texts_of_a_file_are_shown_and_not_obeyed(page, tmp_path):
     page.goto("/data")
     settle(page)
     page.locator("input[type=file]").set_input_files(path)
-    page.get_by_text(re.compile("2 steps in 1 episode")).first.wait_for()
+    see(page, re.compile("2 steps in 1 episode"))
     for name in ("Coverage", "Train", "Q-values", "Query"):
         if name == "Query":
             open_log_tool(page, name)
