@@ -48,13 +48,16 @@ class Book:
             return task
 
     def enter(self, task: Task, owner: str) -> Task:
-        """Enter a new task, unless somebody was quicker: then theirs, joined."""
+        """Enter a new task, unless somebody was quicker: then theirs, joined. A run that was stopped goes on from there."""
         with self.lock:
             joined = self.join(task.run_id, owner)
             if joined is not None:
                 return joined
             if not task.is_final:
                 self.check_number(owner, 1)
+                stopped = self._tasks.get(task.run_id)
+                if stopped is not None:
+                    task.go_on_from(stopped)
                 task.owners.append(owner)
                 self.line.add(owner, task)
             self._remember(task)
@@ -93,8 +96,9 @@ class Book:
         with self.lock:
             if task.is_final:
                 return False
-            task.finished, task.error, task.checkpoint = time.monotonic(), error, None
-            task.state = state
+            task.finished, task.error, task.state = time.monotonic(), error, state
+            if state != "cancelled":
+                task.checkpoint = None
             self.line.remove(task)
             if self._tasks.get(task.run_id) is task:
                 self._remember(task)
@@ -108,3 +112,10 @@ class Book:
         finished = [run_id for run_id, other in self._tasks.items() if other.is_final]
         for run_id in finished[: max(0, len(finished) - self._limits.finished_jobs)]:
             del self._tasks[run_id]
+        stopped = [other for other in self._tasks.values() if other.can_go_on]
+        n_bytes = sum(len(other.checkpoint or b"") for other in stopped)
+        for other in stopped:
+            if n_bytes <= self._limits.stopped_bytes:
+                break
+            n_bytes -= len(other.checkpoint or b"")
+            other.checkpoint = None

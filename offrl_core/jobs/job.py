@@ -29,14 +29,16 @@ class Task:
         owners: who wants it.
         state: see :class:`Job`.
         history: what was reported.
-        checkpoint: the last state that a slice ended in.
+        checkpoint: the last state that a slice ended in; a stopped task keeps it for who asks for the run again.
         alone: whether it is kept out of batches: something went wrong in one, or it ended before the others.
         strikes: workers that died on it.
         stop_wanted: whether all owners have left.
         error: why it failed.
         note: what went wrong beside the result.
         model: the result.
+        seconds_before: time that was spent on the run before it was stopped.
         began: when the first slice began, in the engine's clock.
+        finished: when the state became final, in the same clock.
         ended: set once the state is final.
     """
 
@@ -53,6 +55,7 @@ class Task:
     error: str = ""
     note: str = ""
     model: TrainedModel | None = None
+    seconds_before: float = 0.0
     began: float | None = None
     finished: float | None = None
     ended: threading.Event = field(default_factory=threading.Event)
@@ -62,6 +65,27 @@ class Task:
         """Whether nothing will change any more."""
         return self.state in FINAL
 
+    @property
+    def seconds(self) -> float:
+        """Time since the first turn, waiting between turns included."""
+        if self.began is None:
+            return self.seconds_before
+        return self.seconds_before + (self.finished or time.monotonic()) - self.began
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it was stopped, and the run would go on from there if somebody asked for it again."""
+        return self.state == "cancelled" and self.checkpoint is not None
+
+    def go_on_from(self, stopped: Task) -> None:
+        """Begin where an earlier task of the same run was stopped. There is one heir: the state is handed over."""
+        if not stopped.can_go_on:
+            return
+        self.checkpoint, stopped.checkpoint = stopped.checkpoint, None
+        self.seconds_before = stopped.seconds
+        before = stopped.history
+        self.history.extend(before.events(), before.n_seen, before.n_frames)
+
     def goes_with(self, other: Task) -> bool:
         """Whether the next slice of both can be one computation: they differ in nothing but the seed, and stand side by side."""
         if self.alone or other.alone or self.work is None or other.work is None:
@@ -70,7 +94,7 @@ class Task:
 
     def start_again(self) -> None:
         """Forget all progress: the learner can only begin anew, and nothing that a worker still holds of it counts."""
-        self.checkpoint, self.history = None, History()
+        self.checkpoint, self.history, self.seconds_before = None, History(), 0.0
         if self.work is not None:
             self.work = replace(self.work, key=self.new_key())
 
@@ -138,10 +162,13 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Time since its first turn, waiting between turns included; 0 before."""
-        if self._task.began is None:
-            return 0.0
-        return (self._task.finished or time.monotonic()) - self._task.began
+        """Time since its first turn, waiting between turns included; 0 before. Time before it was stopped counts, too."""
+        return self._task.seconds
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it was stopped, and the run would go on from there if somebody asked for it again."""
+        return self._task.can_go_on
 
     @property
     def seconds_left(self) -> float | None:
@@ -157,7 +184,10 @@ class Job:
         return self.owner in self._task.owners
 
     def stop(self) -> bool:
-        """Ask to stop, and return at once. False where it goes on, as others asked for the same run (or it has ended)."""
+        """Ask to stop, and return at once. False where it goes on, as others asked for the same run (or it has ended).
+
+        Who asks for the run again finds it where it was stopped, as long as the engine remembers: see :attr:`can_go_on`.
+        """
         return self._engine.stop(self._task, self.owner)
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -20,6 +20,7 @@ class Limits:
         start_seconds: how long a worker may take to start.
         idle_seconds: after which an idle worker gives its memory back.
         finished_jobs: finished jobs that are kept at hand; older ones are found in the store.
+        stopped_bytes: size of the states that stopped jobs keep, so that they can go on; the oldest go first.
         dataset_bytes: size of the datasets that are kept for workers.
     """
 
@@ -33,4 +34,5 @@ class Limits:
     start_seconds: float = 60.0
     idle_seconds: float = 300.0
     finished_jobs: int = 64
+    stopped_bytes: int = 64_000_000
     dataset_bytes: int = 1_000_000_000

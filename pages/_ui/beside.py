@@ -5,6 +5,8 @@ A run belongs to its link and not to a visit: a closed tab loses nothing, and th
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from offrl_core.training import run_id
 from . import parameters, state
 
 UNFINISHED = ("queued", "running")
+BROWSER_COOKIE = "_streamlit_xsrf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,11 @@ class SeedRun:
     def unfinished(self) -> bool:
         """Whether it waits or runs."""
         return self.state in UNFINISHED
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether it was stopped and would go on from there."""
+        return self.model is None and self.job is not None and self.job.can_go_on
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +141,22 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def owner() -> str:
-    """Who asks, for a fair line: this browser session."""
-    return st.session_state.setdefault("w:owner", uuid.uuid4().hex)
+    """Who asks, for a fair line, and who may stop what was asked for: this browser, also after a reload; else this session."""
+    if "w:owner" not in st.session_state:
+        st.session_state["w:owner"] = _browser(st.context.cookies.get(BROWSER_COOKIE, "")) or uuid.uuid4().hex
+    return st.session_state["w:owner"]
+
+
+def _browser(cookie: str) -> str:
+    """What stays the same of the cookie by which Streamlit knows a browser: version|mask|masked number|time, with a new mask
+    in each answer. Empty where there is none, or its form has changed.
+    """
+    try:
+        _, mask, masked, _ = cookie.strip('"').split("|")
+        pairs = zip(bytes.fromhex(masked), itertools.cycle(bytes.fromhex(mask)), strict=False)
+        return hashlib.sha256(bytes(number ^ mask for number, mask in pairs)).hexdigest() if masked else ""
+    except ValueError:
+        return ""
 
 
 def _found(seed: int, run: str) -> SeedRun:

@@ -23,9 +23,10 @@ from offrl_core.figures.curves import (
 from offrl_core.history import Event
 from offrl_core.jobs import Job, default_engine
 from offrl_core.runs import pack_runs
+from offrl_core.wording import counted
 
-from . import layout, pins, refusals, state, work
-from .beside import SeedRun, Training
+from . import layout, parameters, pins, refusals, state, work
+from .beside import SeedRun, Training, training_of
 from .picture import render_picture
 
 LOOK_EVERY, LONGER_FOR_EACH = 0.6, 0.05  # seconds, and how many more for each visitor who trains
@@ -50,25 +51,26 @@ def render_trainings(trainings: Sequence[Training]) -> None:
 
 def _render_start(trainings: Sequence[Training], found: Sequence[list[SeedRun]]) -> None:
     missing = [
-        training
+        (training, absent)
         for training, runs in zip(trainings, found, strict=True)
-        if not all(run.model or run.unfinished for run in runs)
+        if (absent := [run for run in runs if not run.model and not run.unfinished])
     ]
     if not missing:
         return
-    names = " and ".join(training.spec.short for training in missing)
-    n_runs = sum(not run.model and not run.unfinished for runs in found for run in runs)
+    names = " and ".join(training.spec.short for training, _ in missing)
+    absent = [run for _, runs in missing for run in runs]
+    go_on = all(run.can_go_on for run in absent)
     with st.container(horizontal=True, vertical_alignment="center"):
         st.button(
-            f"Train {names}",
+            f"{'Go on with' if go_on else 'Train'} {names}",
             icon=":material/play_arrow:",
             type="primary",
             key="w:train",
-            on_click=lambda: [training.start() for training in missing],
+            on_click=lambda: [training.start() for training, _ in missing],
         )
         st.caption(
-            f"{n_runs:,} run{'s' if n_runs > 1 else ''} in a process beside this page, so that it goes on answering. "
-            "What is done is kept under its link.",
+            f"{counted(len(absent), 'run')}{' that stopped on the way' if go_on else ''}, in a process beside this page, so "
+            "that it goes on answering. What is done is kept under its link.",
             width="content",
         )
 
@@ -102,7 +104,7 @@ def _render_training(training: Training, runs: list[SeedRun]) -> None:
     else:
         _render_end(training, runs)
     _render_news(training, runs)
-    drawn = counted(runs)
+    drawn = drawn_runs(runs)
     tracks = tracks_of(training, drawn)
     picture, beyond = _drawn(_key(drawn, tracks), training, drawn, tracks)
     if beyond > 0:
@@ -118,7 +120,7 @@ def _render_training(training: Training, runs: list[SeedRun]) -> None:
         )
 
 
-def counted(runs: Sequence[SeedRun]) -> list[SeedRun]:
+def drawn_runs(runs: Sequence[SeedRun]) -> list[SeedRun]:
     """The runs that curves are drawn of: one that was stopped is left out where others go on, or their median would jump."""
     ended = [run for run in runs if run.state in ("cancelled", "failed")]
     return list(runs) if len(ended) == len(runs) else [run for run in runs if run not in ended]
@@ -181,6 +183,7 @@ def _render_end(training: Training, runs: list[SeedRun]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         seeds = f", {len(done)} of {len(runs)} seeds are done" if len(runs) > 1 else ""
         st.markdown(f"**{training.spec.short}**{seeds}", width="content")
+        _render_keep(training, runs)
         if done:
             pins.render_pin_button(training, done[0])
             st.download_button(
@@ -205,6 +208,28 @@ def _render_end(training: Training, runs: list[SeedRun]) -> None:
         )
 
 
+def _render_keep(training: Training, runs: list[SeedRun]) -> None:
+    """Where all was stopped: a shorter budget makes a whole run of what there is."""
+    told = [run.job.progress() for run in runs if run.can_go_on and run.job]
+    steps = [latest.step for latest in told if latest is not None]
+    if len(steps) < len(runs) or "n_steps" not in training.spec.config_class.__dataclass_fields__:
+        return
+    st.button(
+        f"Keep {counted(min(steps), training.spec.unit)}",
+        icon=":material/content_cut:",
+        key=f"w:keep:{training.run_ids[0]}",
+        on_click=_keep,
+        args=(training.dataset, training.algorithm, min(steps)),
+        help="Makes these steps the budget and takes them once more, bit for bit the same: then it is a whole run, for the "
+        "other pages, pins and links.",
+    )
+
+
+def _keep(dataset: Dataset, algorithm: str, n_steps: int) -> None:
+    parameters.set_parameter(algorithm, "n_steps", n_steps)
+    training_of(dataset, algorithm).start()
+
+
 def _render_news(training: Training, runs: list[SeedRun]) -> None:
     """What went wrong, in the words of whoever noticed."""
     for run in runs:
@@ -213,11 +238,23 @@ def _render_news(training: Training, runs: list[SeedRun]) -> None:
             layout.warning(f"{training.spec.short}, {seed}{run.model.problem}", icon=":material/warning:")
         if run.job is not None and run.job.note:
             layout.warning(run.job.note)
-    stopped = [str(run.seed) for run in runs if run.state == "cancelled"]
+    stopped = [run for run in runs if run.state == "cancelled"]
     if stopped:
-        several = f"Seeds {', '.join(stopped)} were" if len(stopped) > 1 else f"Seed {stopped[0]} was"
+        seeds = ", ".join(str(run.seed) for run in stopped)
+        several = f"Seeds {seeds} were" if len(stopped) > 1 else f"Seed {seeds} was"
         which = several if len(runs) > 1 else "It was"
-        st.caption(f":material/stop_circle: {which} stopped before the end; nothing was kept.")
+        rest = "" if all(run.can_go_on for run in stopped) else "; to train again means from the start"
+        st.caption(f":material/stop_circle: {which} stopped {_where(stopped, training.spec.unit)}{rest}.")
+
+
+def _where(stopped: Sequence[SeedRun], unit: str) -> str:
+    """How far runs had come: "at gradient step 512 of 2,000"."""
+    told = [latest for run in stopped if run.job and (latest := run.job.progress()) is not None]
+    if not told:
+        return f"before the first {unit}"
+    first, last = min(latest.step for latest in told), max(latest.step for latest in told)
+    steps = f"{unit} {last:,}" if first == last else f"{unit}s {first:,} to {last:,}"
+    return f"at {steps} of {told[0].total:,}"
 
 
 def _render_beyond(training: Training, beyond: float) -> None:

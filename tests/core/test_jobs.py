@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -501,6 +502,47 @@ def test_a_waiting_job_stops_at_once_and_a_running_one_after_its_slice(bench: Be
     time.sleep(0.05)
     assert len(bench.ran) == n_slices, "cancelled means that nothing goes on"
     assert not running.stop()
+
+
+@pytest.mark.parametrize("n_seeds", [1, 3])
+def test_a_run_that_was_stopped_goes_on_where_it_stood_and_ends_the_same(
+    n_seeds: int, bench: Bench, small: Dataset
+) -> None:
+    stood, seconds = 0, 0.0
+    for _ in range(3):
+        jobs = walks(bench.engine, small, range(n_seeds), n_steps=150)
+        assert all(step_of(job) >= stood and job.seconds >= seconds for job in jobs)
+        until(lambda jobs=jobs, stood=stood: all(step_of(job) > stood for job in jobs))
+        assert all(job.stop() for job in jobs)
+        assert all(job.wait(LONG) for job in jobs)
+        assert all((job.state, job.can_go_on) == ("cancelled", True) for job in jobs)
+        stood, seconds = min(step_of(job) for job in jobs), min(job.seconds for job in jobs)
+    last = walks(bench.engine, small, range(n_seeds), n_steps=150)
+    assert not any(job.can_go_on for job in jobs), "there is one heir"
+    assert all(step_of(job) >= stood for job in last)
+    assert same_as_alone(last, small, n_steps=150)
+
+
+def step_of(job: Job) -> int:
+    latest = job.progress()
+    return latest.step if latest else 0
+
+
+def test_states_of_stopped_runs_are_bounded_and_the_oldest_go_first(small: Dataset, tmp_path: Path) -> None:
+    bench, stopped = Bench(tmp_path), []
+    for seed in range(4):
+        job = walk(bench.engine, small, n_steps=100_000, seed=seed)
+        until(job.progress)
+        job.stop()
+        assert job.wait(LONG)
+        stopped.append(job)
+        if not seed:
+            room = 2.5 * len(job._task.checkpoint or b"")
+            bench.engine._book._limits = replace(bench.engine._book._limits, stopped_bytes=int(room))
+    assert [job.can_go_on for job in stopped] == [False, False, True, True]
+    assert step_of(walk(bench.engine, small, n_steps=100_000, seed=1)) == 0, "from the start"
+    assert step_of(walk(bench.engine, small, n_steps=100_000, seed=3)) > 0
+    bench.engine.close()
 
 
 def test_a_job_goes_on_while_somebody_wants_it(bench: Bench, small: Dataset) -> None:

@@ -200,6 +200,33 @@ def test_a_run_outlives_the_tab_that_started_it(page, browser, server):
     later.context.close()
 
 
+def test_a_reloaded_page_may_stop_what_it_started_and_it_goes_on_or_is_kept(page):
+    page.goto("/train?learners=bc_neural&data=calculator_without_mul&seeds=1&seed=3&budget=100000")
+    settle(page)
+    page.get_by_role("button", name=re.compile("^Train ")).click()
+    see(page, re.compile("gradient step [0-9,]+ of 100,000"))
+    page.reload()
+    steps = []
+    for _ in range(2):
+        page.get_by_role("button", name="Stop").click()
+        see(page, "It was stopped at gradient step")
+        steps.append(
+            int(page.get_by_text("It was stopped at gradient step").inner_text().split(" ")[-3].replace(",", ""))
+        )
+        page.get_by_role("button", name=re.compile("^Go on with ")).click()
+        see(page, re.compile("gradient step [0-9,]+ of 100,000"))
+    assert 0 < steps[0] < steps[1], "from where it stood"
+    page.get_by_role("button", name="Stop").click()
+    keep = page.get_by_role("button", name=re.compile("^Keep [0-9,]+ gradient steps"))
+    keep.wait_for()
+    settle(page)
+    kept = int(re.search("[0-9,]+", keep.inner_text()).group().replace(",", ""))
+    assert kept > steps[1]
+    keep.click()
+    page.get_by_role("button", name="Pin").wait_for()
+    page.wait_for_url(lambda url: f"budget={kept}" in url)
+
+
 def test_eight_networks_are_watched_one_is_stopped_and_the_link_finds_the_others(page, browser, server):
     link = "/train?learners=cql_neural&data=calculator_without_mul&seeds=8&seed=40&budget=2000"
     page.goto(link)
@@ -226,7 +253,7 @@ def test_eight_networks_are_watched_one_is_stopped_and_the_link_finds_the_others
     see(later, "7 of 8 seeds are done", timeout=60_000)
     later.locator(curves).first.wait_for()  # drawn after the sentence
     assert later.locator(curves).count() > 8
-    assert later.get_by_role("button", name="Train Neural CQL").count(), "what was stopped can be trained again"
+    assert later.get_by_role("button", name="Go on with Neural CQL").count(), "what was stopped can go on"
     later.context.close()
 
 

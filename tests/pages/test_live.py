@@ -66,7 +66,7 @@ def test_one_seed_is_stopped_and_the_others_go_on(app):
     app.button(key="w:train").click().run()
     until(app, lambda: buttons(app, "seed 16"))
     buttons(app, "seed 16")[0].click().run()
-    until(app, lambda: "Seed 16 was stopped before the end" in texts(app))
+    until(app, lambda: "Seed 16 was stopped at gradient step" in texts(app))
     until(app, lambda: "Curves of 2 of 3 seeds" in texts(app))
     assert buttons(app, "seed 15")
     buttons(app, "Stop all")[0].click().run()
