@@ -30,7 +30,7 @@ class Transitions(NamedTuple):
     @property
     def endings(self) -> NDArray[np.int8]:
         """(N,) GOES_ON, ENDED or CUT."""
-        return self.terminals * np.int8(ENDED) + self.timeouts * np.int8(CUT)
+        return self.terminals.view(np.int8) * np.int8(ENDED) + self.timeouts.view(np.int8) * np.int8(CUT)
 
     def at(self, places: IntArray) -> Transitions:
         """Some of the rows."""
@@ -55,14 +55,14 @@ class Edges(NamedTuple):
 def aggregate(rows: Transitions) -> Edges:
     """Group rows into weighted edges, in the order in which the log first shows them."""
     n_actions, n_next = int(rows.actions.max(initial=0)) + 1, int(rows.next_observations.max(initial=-1)) + 2
-    # ((s * n_actions + a) * n_next + s' + 1) * 3 + ending, added up in place
-    keys = rows.observations * (n_actions * n_next * 3)
-    keys += rows.actions * (n_next * 3)
-    keys += rows.next_observations * 3
+    keys = rows.observations * n_actions  # ((s * n_actions + a) * n_next + s') * 3 + ending, in place
+    keys += rows.actions
+    keys *= n_next
+    keys += rows.next_observations
+    keys *= 3
     keys += rows.endings
-    keys += 3
     members, distinct = pd.factorize(keys)  # hashes, where numpy.unique would sort
-    pairs, following = np.divmod(distinct // 3, n_next)
+    pairs, following = np.divmod(distinct // 3 + 1, n_next)  # next states count from -1
     counts = np.bincount(members, minlength=len(distinct))
     n_known, sums = counts, np.bincount(members, rows.rewards, minlength=len(distinct)).astype(np.float64, copy=False)
     if np.isnan(sums).any():

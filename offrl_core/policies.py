@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +20,7 @@ from .errors import NotPossible
 MOST_LISTED = 8  # names in a sentence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class TabularPolicy:
     """Action probabilities by state key.
 
@@ -34,15 +35,17 @@ class TabularPolicy:
     states: tuple[str, ...]
     actions: tuple[str, ...]
     probabilities: FloatArray
-    _row: dict[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Check shapes and that every row is a distribution, and index the keys."""
+        """Check shapes and that every row is a distribution."""
         check_shape("probabilities", self.probabilities, (len(self.states), len(self.actions)))
-        off = np.abs(self.probabilities.sum(axis=1) - 1.0).max(initial=0.0)
+        off = np.abs(self.probabilities @ np.ones(len(self.actions)) - 1.0).max(initial=0.0)
         if not off <= 1e-5 or self.probabilities.min(initial=0.0) < 0:  # NaN is off, too
             raise ValueError("every row of a policy must be a probability distribution")
-        self._row.update(zip(self.states, range(len(self.states)), strict=True))
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        return {key: row for row, key in enumerate(self.states)}
 
     def __repr__(self) -> str:
         """Shapes and what it does, not arrays."""
@@ -160,9 +163,9 @@ def greedy_probabilities(q_values: FloatArray, allowed: BoolArray, fallback: Boo
     ``fallback`` (S, A).
     """
     best = np.where(allowed, q_values, -np.inf).argmax(axis=1)
-    probabilities = np.zeros(q_values.shape)
-    probabilities[np.arange(len(best)), best] = 1.0
-    helpless = ~allowed.any(axis=1)
+    probabilities, rows = np.zeros(q_values.shape), np.arange(len(best))
+    probabilities[rows, best] = 1.0
+    helpless = ~allowed[rows, best]
     if helpless.any():
         probabilities[helpless] = fallback[helpless] / fallback[helpless].sum(axis=1, keepdims=True)
     return probabilities

@@ -13,6 +13,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ class Past(NamedTuple):
     actions: tuple[int, ...]  # one less than states; A for an action it doesn't know
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class SequencePolicy:
     """Action probabilities by what happened in the episode so far.
 
@@ -69,10 +70,9 @@ class SequencePolicy:
     target_return: float
     return_range: tuple[float, float]
     greedy: bool
-    _row: dict[str, int] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the return asked for, shapes and that every state has an action, and index the keys.
+        """Check the return asked for, shapes and that every state has an action.
 
         Raises:
             InvalidConfig: the return asked for is NaN or infinite.
@@ -88,7 +88,10 @@ class SequencePolicy:
         width = self.weights["return"].shape[1]
         check_shape("weights of the states", self.weights["state"], (n_states + 1, width))
         check_shape("weights of the actions", self.weights["action"], (n_actions + 1, width))
-        self._row.update(zip(self.states, range(n_states), strict=True))
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        return {key: row for row, key in enumerate(self.states)}
 
     def __repr__(self) -> str:
         """Shapes and what it is asked for, not weights."""
@@ -103,7 +106,7 @@ class SequencePolicy:
         Raises:
             InvalidConfig: it is NaN or infinite.
         """
-        return replace(self, target_return=float(target_return), _row={})
+        return replace(self, target_return=float(target_return))
 
     def knows(self, state_key: str) -> bool:
         """Whether the policy was trained on data that shows this state key."""

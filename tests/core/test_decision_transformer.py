@@ -221,7 +221,7 @@ def test_a_return_that_is_no_number_is_not_asked_for(asked: float) -> None:
 @pytest.mark.parametrize("asked", [1e40, -1e40, 1e308, -1e308, 0.0])
 @pytest.mark.parametrize("discount", [1.0, 0.99, 0.3, 0.01, 1e-9])
 def test_the_network_sees_finite_numbers_whatever_is_asked_for_and_left_open(asked: float, discount: float) -> None:
-    policy = replace(trained().asking(asked), discount=discount, greedy=False, _row={})
+    policy = replace(trained().asking(asked), discount=discount, greedy=False)
     past = policy.begin(policy.states[0])
     for step in range(200):
         (choice,) = policy.choices([past], [policy.actions])

@@ -53,7 +53,7 @@ def expert(**changes: str) -> TabularPolicy:
 def careless() -> TabularPolicy:
     """The expert, but every fifth action is any of the six, valid or not."""
     policy = expert()
-    return replace(policy, probabilities=0.8 * policy.probabilities + 0.2 / len(ACTIONS), _row={})
+    return replace(policy, probabilities=0.8 * policy.probabilities + 0.2 / len(ACTIONS))
 
 
 def newcomer() -> TabularPolicy:
