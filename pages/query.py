@@ -24,7 +24,7 @@ def query_directory() -> tempfile.TemporaryDirectory:
 
 
 @st.cache_resource(show_spinner="Copying the log for queries…", max_entries=16, ttl="2h")
-def query_database(key: tuple[str, str, str], _dataset) -> Path:
+def query_database(key: str, _dataset) -> Path:
     """A file with the tables ``steps`` and ``framed`` of the dataset, after its edits."""
     return _dataset.write_query_tables(Path(query_directory().name) / f"{short_hash(repr(key))}.duckdb")
 

@@ -24,7 +24,7 @@ def measured(dataset: Dataset) -> LogQuality:
 
 
 @st.cache_resource(show_spinner="Measuring the log…", max_entries=64, ttl="2h")
-def _measured(key: tuple[str, str, str], _dataset: Dataset) -> LogQuality:
+def _measured(key: str, _dataset: Dataset) -> LogQuality:
     return orl.log_quality(_dataset)
 
 
@@ -34,7 +34,7 @@ def foretold(dataset: Dataset, min_count: int, default_value: float) -> Forecast
 
 
 @st.cache_resource(show_spinner="Looking ahead…", max_entries=256, ttl="2h")
-def _foretold(key: tuple[str, str, str], min_count: int, default_value: float, _dataset: Dataset) -> Forecast:
+def _foretold(key: str, min_count: int, default_value: float, _dataset: Dataset) -> Forecast:
     return orl.forecast(_dataset, min_count, default_value)
 
 
@@ -44,9 +44,7 @@ def thinned(dataset: Dataset, action: str, how: str, min_count: int, deployment:
 
 
 @st.cache_resource(show_spinner="Thinning the log out…", max_entries=128, ttl="2h")
-def _thinned(
-    key: tuple[str, str, str], action: str, how: str, min_count: int, deployment: str, _dataset: Dataset
-) -> CeilingCurve:
+def _thinned(key: str, action: str, how: str, min_count: int, deployment: str, _dataset: Dataset) -> CeilingCurve:
     return orl.ceiling_curve(_dataset, action, how=how, min_count=min_count, deployment=deployment)
 
 

@@ -80,7 +80,7 @@ def _courses(now: work.Current, models: Mapping[str, TrainedModel], deployment: 
 
 
 @st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
-def _course(key: tuple, deployment: str, _dataset: Dataset, _model: TrainedModel) -> dict[str, Course]:
+def _course(key: str, deployment: str, _dataset: Dataset, _model: TrainedModel) -> dict[str, Course]:
     return course(_model.policy, _dataset.log.source.world, deployment)
 
 

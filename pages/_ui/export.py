@@ -34,7 +34,7 @@ def redacted_once(fingerprint: str, _log: Log) -> tuple[Log, Counter[str]]:
 
 
 @st.cache_resource(show_spinner=False, max_entries=2, ttl="1h", scope="session")
-def kept_once(key: tuple[str, str, str], _dataset: Dataset) -> Log:
+def kept_once(key: str, _dataset: Dataset) -> Log:
     """:func:`offrl_core.exports.kept_log`, once per dataset."""
     return kept_log(_dataset)
 

@@ -18,7 +18,7 @@ def shifted(dataset: Dataset, model: TrainedModel, deployment: str, min_count: i
 
 
 @st.cache_resource(show_spinner="Following the policy…", max_entries=64, ttl="2h")
-def _shifted(key: tuple, deployment: str, min_count: int, _dataset: Dataset, _model: TrainedModel) -> Shift:
+def _shifted(key: str, deployment: str, min_count: int, _dataset: Dataset, _model: TrainedModel) -> Shift:
     return orl.distribution_shift(_dataset, _model.policy, deployment, min_count)
 
 
@@ -28,5 +28,5 @@ def slipped(dataset: Dataset, model: TrainedModel, slip: float, deployment: str)
 
 
 @st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
-def _slipped(key: tuple, slip: float, deployment: str, _dataset: Dataset, _model: TrainedModel) -> Compounding:
+def _slipped(key: str, slip: float, deployment: str, _dataset: Dataset, _model: TrainedModel) -> Compounding:
     return orl.compounding_error(_dataset, _model.policy, slip, deployment=deployment)

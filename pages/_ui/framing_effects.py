@@ -34,7 +34,7 @@ def mixed(dataset: Dataset) -> MixedOutcomes:
 
 
 @st.cache_resource(show_spinner="Comparing outcomes…", max_entries=64, ttl="2h")
-def _mixed(key: tuple[str, str, str], _dataset: Dataset) -> MixedOutcomes:
+def _mixed(key: str, _dataset: Dataset) -> MixedOutcomes:
     return mixed_outcomes(_dataset)
 
 
@@ -44,7 +44,7 @@ def splits(dataset: Dataset, choices: FramingChoices) -> list[Split]:
 
 
 @st.cache_resource(show_spinner="Trying what would tell them apart…", max_entries=64, ttl="2h")
-def _splits(key: tuple[str, str, str], link: str, _dataset: Dataset, _choices: FramingChoices) -> list[Split]:
+def _splits(key: str, link: str, _dataset: Dataset, _choices: FramingChoices) -> list[Split]:
     return suggest_splits(_dataset, _choices)
 
 

@@ -23,12 +23,12 @@ VIEWS = {"values": "the values", "ledger": "what they rest on"}
 
 def opened(dataset: Dataset, model: TrainedModel, min_count: int) -> Ledger:
     """:func:`offrl_core.value_ledger`, once."""
-    key = (*work.policy_key(dataset, model), model.algorithm, repr(model.config), str(model.seed))
+    key = f"{work.policy_key(dataset, model)} {model.algorithm} {model.config!r} {model.seed}"
     return _opened(key, min_count, dataset, model)
 
 
 @st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
-def _opened(key: tuple[str, ...], min_count: int, _dataset: Dataset, _model: TrainedModel) -> Ledger:
+def _opened(key: str, min_count: int, _dataset: Dataset, _model: TrainedModel) -> Ledger:
     return value_ledger(_dataset, _model, min_count)
 
 
@@ -38,7 +38,7 @@ def leaving(dataset: Dataset, model: TrainedModel, deployment: str, min_count: i
 
 
 @st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
-def _leaving(key: tuple[str, ...], deployment: str, min_count: int, _dataset: Dataset, _model: TrainedModel) -> Leaving:
+def _leaving(key: str, deployment: str, min_count: int, _dataset: Dataset, _model: TrainedModel) -> Leaving:
     return leaving_steps(_dataset, _model, deployment, min_count)
 
 

@@ -289,7 +289,7 @@ def tracks_of(training: Training, runs: Sequence[SeedRun]) -> list[Track]:
 
 
 @st.cache_resource(show_spinner=False, max_entries=32, ttl="2h", scope="session")
-def _judge(key: tuple[str, str, str], deployment: str, min_count: int, _dataset: Dataset) -> FrameJudge:
+def _judge(key: str, deployment: str, min_count: int, _dataset: Dataset) -> FrameJudge:
     return FrameJudge(_dataset, deployment, min_count)
 
 

@@ -27,6 +27,8 @@ def parameters_of(algorithm: str) -> dict[str, Any]:
 
 def check_parameters() -> None:
     """Leave out the parameters of a link that no learner would take, and say so."""
+    if not state.get("params"):
+        return
     for name, spec in orl.ALGORITHMS.items():
         try:
             make_config(spec.config_class, set_parameters(name), name)

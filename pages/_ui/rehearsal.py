@@ -20,7 +20,7 @@ def render_rehearsal(dataset: Dataset, models: Mapping[str, TrainedModel], deplo
     """How often the intervals hold on fresh logs like the one that judges; what came out, once it has run."""
     st.markdown("##### Rehearsal: how often do these intervals hold the truth?", help=layout.tip("rehearsal"))
     done = st.session_state.setdefault("w:studies", {})
-    key = repr((deployment, *(work.policy_key(dataset, model) for model in models.values())))
+    key = repr((deployment, [work.policy_key(dataset, model) for model in models.values()]))
     n_logs = st.select_slider("Fresh logs", [20, 50, 100, 200], value=50, key="w:n_logs", width=320)
     st.button("Rehearse", icon=":material/replay:", on_click=lambda: st.session_state.update({"w:rehearse": key}))
     if st.session_state.pop("w:rehearse", None) == key:

@@ -277,14 +277,14 @@ _framed = st.cache_resource(show_spinner=False, max_entries=128, ttl="2h")(_fram
 _framed_upload = st.cache_resource(show_spinner=False, max_entries=32, ttl="2h", scope="session")(_frame)
 
 
-def dataset_key(dataset: Dataset) -> tuple[str, str, str]:
-    """What identifies a dataset in caches."""
-    return dataset.log.fingerprint, dataset.framing.token, repr(dataset.edits)
+def dataset_key(dataset: Dataset) -> str:
+    """What identifies a dataset in caches. One text: Streamlit hashes each part of a key in each rerun."""
+    return f"{dataset.log.fingerprint} {dataset.framing.token} {dataset.edits!r}"
 
 
-def policy_key(dataset: Dataset, model: TrainedModel) -> tuple[str, ...]:
+def policy_key(dataset: Dataset, model: TrainedModel) -> str:
     """What identifies a policy on a dataset, however it was learned: most steps of a dial leave it as it is."""
-    return *dataset_key(dataset), model.policy.digest()
+    return f"{dataset_key(dataset)} {model.policy.digest()}"
 
 
 def trained(dataset: Dataset, algorithm: str, seed: int = 0, **parameters: Any) -> TrainedModel:
@@ -295,9 +295,7 @@ def trained(dataset: Dataset, algorithm: str, seed: int = 0, **parameters: Any) 
 
 
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
-def _trained(
-    key: tuple[str, str, str], algorithm: str, seed: int, parameters: dict[str, Any], _dataset: Dataset
-) -> TrainedModel:
+def _trained(key: str, algorithm: str, seed: int, parameters: dict[str, Any], _dataset: Dataset) -> TrainedModel:
     return orl.train(_dataset, algorithm, seed=seed, **parameters)
 
 
@@ -307,7 +305,7 @@ def truth(dataset: Dataset, model: TrainedModel, deployment: str) -> Truth | Non
 
 
 @st.cache_resource(show_spinner=False, max_entries=1024, ttl="2h")
-def _truth(key: tuple[str, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> Truth | None:
+def _truth(key: str, deployment: str, _dataset: Dataset, _model: TrainedModel) -> Truth | None:
     source = _dataset.log.source
     return orl.evaluate(_model.policy, source.world, deployment) if source else None
 
@@ -326,7 +324,7 @@ def exact_q(dataset: Dataset, model: TrainedModel, deployment: str) -> FloatArra
 
 
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
-def _exact_q(key: tuple[str, ...], deployment: str, _dataset: Dataset, _model: TrainedModel) -> FloatArray | None:
+def _exact_q(key: str, deployment: str, _dataset: Dataset, _model: TrainedModel) -> FloatArray | None:
     return orl.exact_q_of(_model, _dataset, deployment)
 
 
@@ -336,7 +334,7 @@ def own_return(dataset: Dataset) -> LoggedReturn:
 
 
 @st.cache_resource(show_spinner=False, max_entries=256, ttl="2h")
-def _own_return(key: tuple[str, str, str], _dataset: Dataset) -> LoggedReturn:
+def _own_return(key: str, _dataset: Dataset) -> LoggedReturn:
     return logged_return(_dataset)
 
 
@@ -346,7 +344,7 @@ def estimated(dataset: Dataset, model: TrainedModel) -> Estimate:
 
 
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
-def _estimated(key: tuple[str, ...], _dataset: Dataset, _model: TrainedModel) -> Estimate:
+def _estimated(key: str, _dataset: Dataset, _model: TrainedModel) -> Estimate:
     return orl.estimate(_model.policy, _dataset, "wis")
 
 
@@ -356,5 +354,5 @@ def assessed(dataset: Dataset) -> Readiness:
 
 
 @st.cache_resource(show_spinner="Looking at what the log can support…", max_entries=64, ttl="2h")
-def _assessed(key: tuple[str, str, str], _dataset: Dataset) -> Readiness:
+def _assessed(key: str, _dataset: Dataset) -> Readiness:
     return orl.assess(_dataset.log, _dataset)
