@@ -200,13 +200,15 @@ def true_value(dataset: Dataset, policy: TabularPolicy, deployment: str = "works
 
 
 def best_possible(dataset: Dataset, deployment: str = "works") -> float | None:
-    """Exact discounted return of an agent that knows everything, hidden parts of the state too; None without a world."""
+    """Exact discounted return of an agent that knows everything, hidden parts of the state too, and takes valid actions only;
+    None without a world.
+    """
     source = dataset.log.source
     if source is None:
         return None
     model = world_model(source.world, deployment)
-    *_, (q_values, _) = value_iteration(model.mdp, dataset.discount, start=np.zeros(len(model.states)))
-    return float(model.starts @ q_values.max(axis=0))
+    v_values, _ = model.optimum(dataset.discount)
+    return float(model.starts @ v_values)
 
 
 # -- the best path --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -127,6 +127,16 @@ class WorldModel:
                 table[k] = 0.0
                 table[k, columns] = policy.probabilities[row]
         return np.ascontiguousarray(table[self.key_index].T)
+
+    def optimum(self, discount: float) -> tuple[FloatArray, FloatArray]:
+        """What an agent that sees the full states can get at best with valid actions: (F,) values, and (A, F) of each action,
+        valid or not, if valid ones follow. Reward units.
+        """
+        valid = self.valid_mask[self.key_index].T
+        process = replace(self.mdp, rewards=np.where(valid, self.mdp.rewards, -np.inf))
+        *_, (q_values, _) = value_iteration(process, discount, start=np.zeros(len(self.states)))
+        v_values = q_values.max(axis=0)
+        return v_values, self.mdp.backup(v_values, discount)
 
     def on_states(
         self, table: NDArray[_Cell], states: Sequence[str], actions: Sequence[str], *, missing: Any
@@ -306,13 +316,12 @@ def optimal_q_values(
     behavior: TabularPolicy | None = None,
     discount: float | None = None,
 ) -> FloatArray:
-    """Exact Q* of the full hidden state, averaged over keys as in :func:`true_q_values`.
+    """Exact Q* of the full hidden state over valid actions, averaged over keys as in :func:`true_q_values`.
 
-    It belongs to an agent that sees what policies here don't, so it is an upper bound for them.
+    It belongs to an agent that sees what policies here don't, so it is an upper bound for those that keep to valid actions.
     """
     model = world_model(world, deployment)
-    discount = model.world.discount if discount is None else discount
-    *_, (q_values, _) = value_iteration(model.mdp, discount, start=np.zeros(len(model.states)))
+    _, q_values = model.optimum(model.world.discount if discount is None else discount)
     return KeyView(model, states, actions, behavior).table(q_values)
 
 

@@ -203,13 +203,29 @@ def test_the_value_of_a_start_is_its_q_weighed_by_the_policy(name: str, deployme
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_nobody_beats_the_optimum(deployment: str) -> None:
-    """Q* sees x and y, so no policy over keys can be better anywhere."""
+    """Q* sees x and y, so no policy over keys that keeps to valid actions can be better anywhere."""
     states = world_model("calculator", deployment).keys
     best = optimal_q_values("calculator", deployment, states=states, actions=ACTIONS)
-    for make in POLICIES.values():
+    for make in (make for name, make in POLICIES.items() if name != "careless"):
         assert (true_q_values(make(), "calculator", deployment, states=states, actions=ACTIONS) <= best + 1e-12).all()
     starts = best[[states.index(f"{task}: start") for task in ("add", "sub")], ACTIONS.index("lookup_x")]
     assert starts == pytest.approx(0.99**3 - COST, abs=1e-12)
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_optimum_takes_valid_actions_only(deployment: str) -> None:
+    """Against a recursion over the full states. Where mul is broken, an early end by an invalid action would cost less."""
+    world, model = make_world("calculator", deployment), world_model("calculator", deployment)
+
+    def best(state: Any) -> float:
+        outcomes = [world.transitions(state, action) for action in world.actions(state)]
+        return max(sum(p * (r + (0 if end else 0.99 * best(then))) for p, then, r, end in each) for each in outcomes)
+
+    v_values, q_values = model.optimum(0.99)
+    starts = np.flatnonzero(model.starts)
+    assert v_values[starts] == pytest.approx([best(model.states[s]) for s in starts], abs=1e-12)
+    cheaper = (q_values.max(axis=0) > v_values + 1e-9)[starts].sum()
+    assert (cheaper > 0) == (deployment != "works"), "an invalid action's own worth stands beside it"
 
 
 def test_what_a_deployment_never_reaches_has_no_value() -> None:
