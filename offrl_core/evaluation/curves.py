@@ -49,7 +49,14 @@ class Series(NamedTuple):
 class FrameJudge:
     """Judges key frames of trainings on one dataset; what they have in common is worked out once.
 
-    A policy that didn't change between two frames is judged once: after a while most don't.
+    A policy that didn't change between two frames is judged once: after a while most don't. Learned and exact values are
+    means over the same pairs, so that they can be compared: where a deployment never comes, nothing is exact.
+
+    Attributes:
+        min_count: from how many rows on a pair counts as supported.
+        n_pairs: valid pairs of the dataset.
+        n_compared: those of them that the means run over.
+        recounts: measures that a learner may report itself, but over other pairs than these.
     """
 
     def __init__(self, dataset: Dataset, deployment: str = "works", min_count: int = 1) -> None:
@@ -62,16 +69,24 @@ class FrameJudge:
         """
         self._dataset = dataset
         support = dataset.support_mask(min_count)
-        self._logged = dataset.support_mask(1) & dataset.valid_mask
-        self._unsupported = dataset.valid_mask & ~support
-        self._support = support
-        self.min_count = min_count
-        self._known: dict[bytes, dict[str, float]] = {}
+        compared = dataset.valid_mask
         source = dataset.log.source
         self._model = world_model(source.world, deployment) if source else None
         if source and self._model:
             behavior = behavior_policy(make_world(source.world), source.behavior)
             self._view = KeyView(self._model, dataset.states, dataset.actions, behavior)
+            compared = compared & ~np.isnan(self._view.table(np.zeros_like(self._model.mdp.rewards)))
+        self._logged = compared & dataset.support_mask(1)
+        self._unsupported = compared & ~support
+        self._support = support
+        self._known: dict[bytes, dict[str, float]] = {}
+        self.min_count = min_count
+        self.n_pairs, self.n_compared = int(dataset.valid_mask.sum()), int(compared.sum())
+        self.recounts: frozenset[str] = frozenset()
+        if self.n_compared < self.n_pairs:
+            self.recounts = frozenset({"q_logged", "q_unsupported"})
+        if min_count > 1:  # networks count every logged pair as supported
+            self.recounts = frozenset(FRAME_MEASURES)
 
     def judge(self, frame: Progress) -> dict[str, float]:
         """Measures of a key frame (see ``FRAME_MEASURES``); those that can't be known are left out."""
@@ -149,9 +164,8 @@ class Track:
                     self.n_seen = event.number
 
     def _take(self, progress: Progress) -> None:
-        measures = dict(progress.metrics)
-        if self._judge is not None and self._judge.min_count > 1:  # networks count every logged pair as supported
-            measures = {name: value for name, value in measures.items() if name not in FRAME_MEASURES}
+        recounts = self._judge.recounts if self._judge is not None else frozenset()
+        measures = {name: value for name, value in progress.metrics.items() if name not in recounts}
         if self._judge is not None and is_key_frame(progress):
             self._n_frames += 1
             if self._n_frames % self._stride == 0 or progress.step == progress.total:

@@ -110,6 +110,12 @@ def _render_training(training: Training, runs: list[SeedRun]) -> None:
     if beyond > 0:
         _render_beyond(training, beyond)
     render_picture(picture, key=training.run_ids[0])
+    judge = judge_of(training)
+    if picture and judge.n_compared < judge.n_pairs:
+        st.caption(
+            f":material/info: Values are means over {judge.n_compared:,} of {judge.n_pairs:,} valid pairs, learned ones as "
+            "well as exact ones: to the others nothing leads in this deployment, so they have no exact value."
+        )
     n_told = sum(track.n_seen > 0 for track in tracks)
     if picture and len(runs) > 1:
         st.caption(
@@ -272,20 +278,30 @@ def _render_beyond(training: Training, beyond: float) -> None:
 
 def tracks_of(training: Training, runs: Sequence[SeedRun]) -> list[Track]:
     """The curves of some runs, as far as they are."""
-    dataset = training.dataset
-    stride = 1 + len(training.seeds) * dataset.valid_mask.size // PAIRS_AT_ONCE
-    world = dataset.log.source.world if dataset.log.source else None
-    key = (work.dataset_key(dataset), work.deployment(world), state.get("min_count"))
-    judge = _judge(*key, dataset)
+    stride = 1 + len(training.seeds) * training.dataset.valid_mask.size // PAIRS_AT_ONCE
     tracks = []
     for run in runs:
-        track = _track(run.run_id, run.model is not None, stride, key, judge)
+        track = _track(run.run_id, run.model is not None, stride, _judge_key(training), judge_of(training))
         if run.model is not None and not track.n_seen:
             track.follow(Event(i, progress) for i, progress in enumerate(run.model.history, start=1))
         elif run.model is None and run.job is not None:
             track.follow(run.job.events(track.n_seen))
         tracks.append(track)
     return tracks
+
+
+def judge_of(training: Training) -> FrameJudge:
+    """Who judges key frames of a training, where the page looks."""
+    return _judge(*_judge_key(training), training.dataset)
+
+
+def _judge_key(training: Training) -> tuple[str, str, int]:
+    source = training.dataset.log.source
+    return (
+        work.dataset_key(training.dataset),
+        work.deployment(source.world if source else None),
+        state.get("min_count"),
+    )
 
 
 @st.cache_resource(show_spinner=False, max_entries=32, ttl="2h", scope="session")

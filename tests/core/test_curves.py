@@ -60,6 +60,26 @@ def test_a_key_frame_is_worth_what_its_policy_is_worth(algorithm: str, deploymen
     assert found.keys() == FRAME_MEASURES.keys()
 
 
+@pytest.mark.parametrize("deployment", ["works", "broken", "crash"])
+def test_learned_and_exact_means_run_over_the_same_pairs(deployment: str) -> None:
+    """Where mul is broken, no episode comes to a right product: what was learned there has nothing to be compared with."""
+    dataset = orl.frame(orl.bundled_log("calculator"))
+    model = orl.train(dataset, "fqi")
+    exact = orl.exact_q_of(model, dataset, deployment)
+    assert exact is not None
+    assert model.q_values is not None
+    both = dataset.valid_mask & ~np.isnan(exact)
+    judge = FrameJudge(dataset, deployment)
+    found = judge.judge(Progress(step=1, total=1, metrics={}, q_values=model.q_values))
+    assert found["q_logged"] == pytest.approx(model.q_values[both].mean())
+    assert found["true_q_logged"] == pytest.approx(exact[both].mean())
+    assert (judge.n_compared, judge.n_pairs) == (both.sum(), dataset.valid_mask.sum())
+    assert (judge.n_compared < judge.n_pairs) == (deployment != "works")
+    track = Track(judge)
+    track.follow(told((1, {"q_logged": 9.0, "loss": 1.0})))
+    assert track.series().keys() == ({"loss", "q_logged"} if deployment == "works" else {"loss"})
+
+
 def test_without_a_world_nothing_is_exact_and_without_unsupported_pairs_nothing_is_told_of_them() -> None:
     dataset = orl.frame(make_log(episode("e", ("s", "a", 1.0), ("t", "a", 2.0))))
     found = FrameJudge(dataset).judge(Progress(step=1, total=1, metrics={}, q_values=np.array([[3.0], [2.0]])))
