@@ -10,3 +10,18 @@ def counted(n: int, noun: str) -> str:
 def singular(nouns: str) -> str:
     """For example "retry" of "retries"."""
     return f"{nouns[:-3]}y" if nouns.endswith("ies") else nouns.removesuffix("s")
+
+
+def in_words(seconds: float) -> str:
+    """A time to wait, to two digits or so.
+
+    >>> [in_words(seconds) for seconds in (4.2, 150, 3600, 35_439)]
+    ['4 s', '2 min 30 s', '1 h', '9 h 50 min']
+    """
+    whole = max(1, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    (large, small), names = (
+        (divmod(whole, 60), ("min", "s")) if whole < 3600 else (divmod(whole // 60, 60), ("h", "min"))
+    )
+    return f"{large} {names[0]}" + (f" {small} {names[1]}" if small else "")

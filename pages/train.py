@@ -6,7 +6,20 @@ import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.interfaces import TrainedModel
 from offrl_core.params import params_of
-from pages._ui import beside, config_form, layout, live, navigation, parameters, pins, refusals, results, state, work
+from pages._ui import (
+    also_training,
+    beside,
+    config_form,
+    layout,
+    live,
+    navigation,
+    parameters,
+    pins,
+    refusals,
+    results,
+    state,
+    work,
+)
 
 
 def chosen_learners() -> list[str]:
@@ -104,6 +117,7 @@ def render_page(now: work.Current) -> None:
         except orl.OffRLError as error:
             blocked.append((orl.ALGORITHMS[algorithm].short, str(error)))
     refusals.render_blocked(blocked)
+    also_training.render_others(beside.owner(), [run for training in trainings for run in training.run_ids])
     if trainings:
         live.render_trainings(trainings)
     pins.render_pins(now)

@@ -22,7 +22,7 @@ class Book:
     def __init__(self, limits: Limits) -> None:
         """Nothing is asked for yet."""
         self.lock = threading.RLock()
-        self.line: Line[Task] = Line()
+        self.line: Line[Task] = Line(lambda task: task.work and task.work.training)
         self._limits = limits
         self._tasks: dict[str, Task] = {}  # by run id, the latest of each
 

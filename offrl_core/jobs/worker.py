@@ -39,15 +39,15 @@ class Work:
     seed: int
     dataset: Path
 
+    @property
+    def training(self) -> tuple[str, Any, Path]:
+        """What all seeds of a training have in common."""
+        return self.algorithm.name, self.config, self.dataset
+
     def goes_with(self, other: Work) -> bool:
         """Whether both differ in nothing but the seed, and the learner can train many seeds at once."""
         spec = self.algorithm
-        return (
-            spec.resumable
-            and spec.train_seeds is not None
-            and spec is other.algorithm
-            and (self.config, self.dataset) == (other.config, other.dataset)
-        )
+        return spec.resumable and spec.train_seeds is not None and self.training == other.training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

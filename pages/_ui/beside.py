@@ -24,7 +24,7 @@ from offrl_core.policies import TabularPolicy
 from offrl_core.runs import current_run, runs_directory
 from offrl_core.training import run_id
 
-from . import parameters, state
+from . import also_training, parameters, state
 
 UNFINISHED = ("queued", "running")
 BROWSER_COOKIE = "_streamlit_xsrf"
@@ -88,6 +88,8 @@ class Training:
             orl.submit_seeds(self.dataset, self.algorithm, seeds=self.seeds, owner=owner(), **self.chosen)
         except orl.OffRLError as error:
             state.warn(str(error))
+        else:
+            also_training.remember(owner(), self.algorithm, self.run_ids)
 
 
 def training_of(dataset: Dataset, algorithm: str) -> Training:

@@ -23,7 +23,7 @@ from offrl_core.figures.curves import (
 from offrl_core.history import Event
 from offrl_core.jobs import Job, default_engine
 from offrl_core.runs import pack_runs
-from offrl_core.wording import counted
+from offrl_core.wording import counted, in_words
 
 from . import layout, parameters, pins, refusals, state, work
 from .beside import SeedRun, Training, training_of
@@ -31,6 +31,7 @@ from .picture import render_picture
 
 LOOK_EVERY, LONGER_FOR_EACH = 0.6, 0.05  # seconds, and how many more for each visitor who trains
 STOP_SECONDS = 0.8
+SETTLED_SECONDS = 3.0  # before that a pace says little
 FOREVER = float("inf")
 PAIRS_AT_ONCE = (
     20_000  # pairs of all seeds together of which every key frame is judged; of more, every second, and so on
@@ -139,15 +140,16 @@ def _render_progress(training: Training, runs: list[SeedRun], unfinished: list[S
     several = f", {len(unfinished)} seeds" if len(runs) > 1 else ""
     if not told:
         place = min(job.place for job in jobs)
-        waits = f"number {place} in line" if place > 1 else "starting"
+        busy = any(job.state == "running" for job in default_engine().jobs())
+        waits = f"number {place} in line" if place > 1 else "next in line" if busy else "starting"
         st.progress(0.0, text=f"**{spec.short}**{several}: {waits}")
     else:
         slowest = min(told, key=lambda pair: pair[1].step)
         job, latest = slowest
         per_second = sum(progress.step / max(job.seconds, 1e-3) for job, progress in told)
-        left = job.seconds_left
+        left = job.seconds_left if job.seconds > SETTLED_SECONDS else None
         pace = f", {per_second:,.0f} per second{' over all seeds' if len(told) > 1 else ''}"
-        rest = "" if left is None else f", at most {left:,.0f} s left"
+        rest = "" if left is None else f", at most {in_words(left)} left"
         st.progress(
             min(1.0, latest.step / latest.total),
             text=f"**{spec.short}**{several}: {spec.unit} {latest.step:,} of {latest.total:,}{pace}{rest}",

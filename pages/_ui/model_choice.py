@@ -45,10 +45,17 @@ def trained_model(dataset: Dataset, algorithm: str) -> TrainedModel | None:
     """
     done = {model.seed: model for model in trained_models(dataset, algorithm)}
     if not done:
-        st.info(f"{orl.ALGORITHMS[algorithm].title} takes a while: train it on the page Train, and it is shown here.")
+        st.info(_why_none(dataset, algorithm))
     if len(done) < 2:
         return next(iter(done.values()), None)
     seed = st.segmented_control(
         "Seed", list(done), default=next(iter(done)), key=f"w:seed_of:{algorithm}", required=True
     )
     return done.get(seed) or next(iter(done.values()))
+
+
+def _why_none(dataset: Dataset, algorithm: str) -> str:
+    title = orl.ALGORITHMS[algorithm].title
+    if any(run.unfinished for run in beside.training_of(dataset, algorithm).runs()):
+        return f"{title} is being trained: the page Train shows how far it is. Once it is done, it is shown here."
+    return f"{title} takes a while: train it on the page Train, and it is shown here."

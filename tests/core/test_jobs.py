@@ -273,6 +273,23 @@ def test_owners_take_turns_and_keep_their_order(bench: Bench, small: Dataset) ->
     assert all(one != other for one, other in pairwise(shared)), "nobody has two turns in a row"
 
 
+def test_an_owners_trainings_take_turns_and_their_seeds_keep_their_order(bench: Bench, small: Dataset) -> None:
+    holder = held(bench, small)
+    jobs = [walk(bench.engine, small, seed=seed, n_steps=n, owner="a") for seed, n in enumerate((40, 40, 41, 41))]
+    assert [job.place for job in jobs] == [1, 3, 2, 4]
+    bench.ran.clear()
+    holder.stop()
+    assert all(job.wait(LONG) for job in jobs)
+    del bench.ran[: bench.seeds.index(0)]
+    first = {seed: bench.seeds.index(seed) for seed in range(4)}
+    last = {seed: len(bench.seeds) - bench.seeds[::-1].index(seed) for seed in range(4)}
+    assert last[0] <= first[1]
+    assert last[2] <= first[3]
+    shared = bench.seeds[max(first[0], first[2]) : min(last[0], last[2])]
+    assert len(shared) > 2
+    assert all(one != other for one, other in pairwise(shared)), "no training has two turns in a row"
+
+
 def test_a_learner_that_cannot_resume_keeps_its_slot(bench: Bench, small: Dataset) -> None:
     parameters = {"n_steps": 30, "pause": 0.005}
     whole = bench.engine.submit(small, "walk_whole", owner="a", seed=1, **parameters)
@@ -296,11 +313,11 @@ def test_the_place_in_the_line(bench: Bench, small: Dataset) -> None:
     assert all(job.wait(LONG) for job in jobs)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=12))
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.booleans()), max_size=12))
 @few_examples
-def test_places_are_the_order_in_which_first_turns_come(arrivals: list[tuple[str, bool]]) -> None:
-    line: Line[int] = Line()
-    for number, (owner, takes_turn) in enumerate(arrivals):
+def test_places_are_the_order_in_which_first_turns_come(arrivals: list[tuple[str, str, bool]]) -> None:
+    line: Line[int] = Line(lambda number: arrivals[number][1])
+    for number, (owner, _, takes_turn) in enumerate(arrivals):
         line.add(owner, number)
         if takes_turn:
             line.next(lambda _: True)

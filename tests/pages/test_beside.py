@@ -83,3 +83,34 @@ def test_a_run_that_was_stopped_here_and_finished_elsewhere_is_there(app):
     write_run(model, run_content(dataset, "fqi_sampled", replace(model.config, n_sweeps=2000), 9))
     app.run()
     assert app.dataframe[0].value.iloc[0]["run"] == job.run_id
+
+
+def test_a_training_under_other_choices_is_told_shown_and_stopped(app):
+    open_page(app, "train", learners="fqi_sampled", seed="12", **LONG)
+    app.button(key="w:train").click().run()
+    until(app, lambda: buttons(app, "Stop"))
+    assert "Also training" not in texts(app)
+    app.session_state["seed"] = 13
+    app.run()
+    assert "Also training: **Row-by-row FQI, 1 seed" in texts(app)
+    assert app.button(key="w:train"), "another run is offered"
+    open_page(app, "q_values", shown="fqi_sampled")
+    assert "train it on the page Train" in texts(app), "not this one"
+    app.switch_page("pages/train.py").run()
+    buttons(app, "Show")[0].click().run()
+    assert (app.session_state["seed"], app.session_state["learners"]) == (12, "fqi_sampled")
+    assert "Also training" not in texts(app)
+    app.switch_page("pages/q_values.py").run()
+    assert "is being trained" in texts(app)
+    app.switch_page("pages/train.py").run()
+    app.session_state["seed"] = 13
+    app.run()
+    buttons(app, "Stop")[0].click().run()
+    until(app, lambda: "Also training" not in texts(app))
+    app.session_state["seed"] = 12
+    app.run()
+    until(app, lambda: "It was stopped" in texts(app))
+
+
+def buttons(app: AppTest, label: str) -> list:
+    return [button for button in app.button if button.label == label]
