@@ -9,6 +9,7 @@ from offrl_core.params import params_of
 from pages._ui import (
     also_training,
     beside,
+    browser,
     config_form,
     layout,
     live,
@@ -117,7 +118,7 @@ def render_page(now: work.Current) -> None:
         except orl.OffRLError as error:
             blocked.append((orl.ALGORITHMS[algorithm].short, str(error)))
     refusals.render_blocked(blocked)
-    also_training.render_others(beside.owner(), [run for training in trainings for run in training.run_ids])
+    also_training.render_others(browser.identity(), [run for training in trainings for run in training.run_ids])
     if trainings:
         live.render_trainings(trainings)
     pins.render_pins(now)

@@ -5,9 +5,6 @@ A run belongs to its link and not to a visit: a closed tab loses nothing, and th
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +21,9 @@ from offrl_core.policies import TabularPolicy
 from offrl_core.runs import current_run, runs_directory
 from offrl_core.training import run_id
 
-from . import also_training, parameters, state
+from . import also_training, browser, parameters, state
 
 UNFINISHED = ("queued", "running")
-BROWSER_COOKIE = "_streamlit_xsrf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +81,11 @@ class Training:
     def start(self) -> None:
         """Run every seed that neither runs nor is done; what is refused is said at the top of the page."""
         try:
-            orl.submit_seeds(self.dataset, self.algorithm, seeds=self.seeds, owner=owner(), **self.chosen)
+            orl.submit_seeds(self.dataset, self.algorithm, seeds=self.seeds, owner=browser.identity(), **self.chosen)
         except orl.OffRLError as error:
             state.warn(str(error))
         else:
-            also_training.remember(owner(), self.algorithm, self.run_ids)
+            also_training.remember(browser.identity(), self.algorithm, self.run_ids)
 
 
 def training_of(dataset: Dataset, algorithm: str) -> Training:
@@ -142,27 +138,8 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
-def owner() -> str:
-    """Who asks, for a fair line, and who may stop what was asked for: this browser, also after a reload; else this session."""
-    if "w:owner" not in st.session_state:
-        st.session_state["w:owner"] = _browser(st.context.cookies.get(BROWSER_COOKIE, "")) or uuid.uuid4().hex
-    return st.session_state["w:owner"]
-
-
-def _browser(cookie: str) -> str:
-    """What stays the same of the cookie by which Streamlit knows a browser: version|mask|masked number|time, with a new mask
-    in each answer. Empty where there is none, or its form has changed.
-    """
-    try:
-        _, mask, masked, _ = cookie.strip('"').split("|")
-        pairs = zip(bytes.fromhex(masked), itertools.cycle(bytes.fromhex(mask)), strict=False)
-        return hashlib.sha256(bytes(number ^ mask for number, mask in pairs)).hexdigest() if masked else ""
-    except ValueError:
-        return ""
-
-
 def _found(seed: int, run: str) -> SeedRun:
-    job = orl.find_job(run, owner())
+    job = orl.find_job(run, browser.identity())
     if job is not None and job.state == "succeeded":
         return SeedRun(seed, run, job, job.result())
     if job is not None and job.state in UNFINISHED:

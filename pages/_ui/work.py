@@ -29,7 +29,7 @@ from offrl_core.log_changes import changed, changes_from_link, changes_to_link
 from offrl_core.readiness import Readiness
 from offrl_core.worlds import WORLDS
 
-from . import reward_forms, state
+from . import browser, reward_forms, state
 
 BUNDLED_TITLES = {
     "calculator": "Calculator agent with all its tools",
@@ -182,6 +182,7 @@ def show_log(log: Log) -> None:
     if log.fingerprint in state.uploads() and state.get("data") == name:
         return  # the same files once more
     state.uploads()[log.fingerprint] = log
+    browser.keep(log)
     state.put("data", state.awaited() if state.awaited().startswith(name) else name)
     state.put("edits", "")
     state.forget_place()
@@ -220,9 +221,14 @@ def _loaded(key: str) -> Log | None:
     """A log of this session, changed as its key says; changes that can't be done are dropped from the link with a warning."""
     logs = state.uploads()
     fingerprint, _, text = key.partition(":")
-    if key in logs or fingerprint not in logs:
-        return logs.get(key)
+    if fingerprint not in logs and (found := browser.kept(fingerprint)):
+        logs[fingerprint] = found
+    if fingerprint not in logs:
+        return None
     log: Log = logs[fingerprint]
+    browser.keep(log)
+    if key in logs:
+        return logs[key]
     try:
         with _patience(log.n_steps, "Changing the log as the link says…"):
             for change in changes_from_link(text):

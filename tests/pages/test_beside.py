@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
-from streamlit.web.server.starlette.starlette_app_utils import generate_xsrf_token_string
 
 import offrl_core as orl
 from offrl_core.runs import write_run
 from offrl_core.training import run_content
-from pages._ui import beside
 from tests.pages.conftest import APP, open_page, texts
 
 QUICK = {"edits": "keep:0.02:0", "params": "fqi_sampled.n_sweeps=20"}
@@ -57,24 +55,10 @@ def test_a_slow_learner_can_be_stopped(app):
     assert not app.dataframe
 
 
-def test_a_browser_is_the_same_owner_whatever_mask_its_cookie_wears():
-    """The cookie that Streamlit's own code writes, anew in each answer."""
-    token = bytes(range(16))
-    cookies = [generate_xsrf_token_string(token, 1) for _ in range(3)]
-    assert len(set(cookies)) == 3
-    assert len({beside._browser(cookie) for cookie in (*cookies, f'"{cookies[0]}"')}) == 1
-    assert beside._browser(cookies[0]) not in (
-        "",
-        beside._browser(generate_xsrf_token_string(bytes(16), 1)),
-        token.hex(),
-    )
-    assert [beside._browser(odd) for odd in ("", "2|||", "2|xy|zz|1", "1|2|3", "2|00000000||1")] == [""] * 5
-
-
 def test_a_run_that_was_stopped_here_and_finished_elsewhere_is_there(app):
     open_page(app, "train", learners="fqi_sampled", seed="9", params="fqi_sampled.n_sweeps=2000")
     dataset = orl.frame(orl.bundled_log("calculator"))
-    job = orl.submit(dataset, "fqi_sampled", seed=9, n_sweeps=2000, owner=app.session_state["w:owner"])
+    job = orl.submit(dataset, "fqi_sampled", seed=9, n_sweeps=2000, owner=app.session_state["w:identity"])
     job.stop()
     assert job.wait(90)
     app.run()
