@@ -48,16 +48,16 @@ class Book:
             return task
 
     def enter(self, task: Task, owner: str) -> Task:
-        """Enter a new task, unless somebody was quicker: then theirs, joined. A run that was stopped goes on from there."""
+        """Enter a new task, unless somebody was quicker: then theirs, joined. A run goes on where it was stopped."""
         with self.lock:
             joined = self.join(task.run_id, owner)
             if joined is not None:
                 return joined
             if not task.is_final:
                 self.check_number(owner, 1)
-                stopped = self._tasks.get(task.run_id)
-                if stopped is not None:
-                    task.go_on_from(stopped)
+                on_the_way = [other for other in self._tasks.values() if task.may_go_on_from(other)]
+                if on_the_way:
+                    task.go_on_from(max(on_the_way, key=lambda other: other.step))
                 task.owners.append(owner)
                 self.line.add(owner, task)
             self._remember(task)

@@ -77,14 +77,31 @@ class Task:
         """Whether it was stopped, and the run would go on from there if somebody asked for it again."""
         return self.state == "cancelled" and self.checkpoint is not None
 
+    @property
+    def step(self) -> int:
+        """How far the latest sign of life was; 0 before the first."""
+        latest = self.history.events(self.history.n_seen - 1)
+        return latest[-1].progress.step if latest else 0
+
+    def may_go_on_from(self, other: Task) -> bool:
+        """Whether another task was stopped on the way to this one: the same run, or one that takes more or fewer steps."""
+        return other.can_go_on and (
+            other.run_id == self.run_id
+            or (_but_for_steps(other.content) == _but_for_steps(self.content) and other.step < self.n_steps)
+        )
+
     def go_on_from(self, stopped: Task) -> None:
-        """Begin where an earlier task of the same run was stopped. There is one heir: the state is handed over."""
-        if not stopped.can_go_on:
-            return
-        self.checkpoint, stopped.checkpoint = stopped.checkpoint, None
-        self.seconds_before = stopped.seconds
-        before = stopped.history
-        self.history.extend(before.events(), before.n_seen, before.n_frames)
+        """Begin where another task was stopped, see :meth:`may_go_on_from`."""
+        self.checkpoint, self.seconds_before = stopped.checkpoint, stopped.seconds
+        before, events = stopped.history, stopped.history.events()
+        if stopped.run_id != self.run_id:
+            events = tuple(e._replace(progress=replace(e.progress, total=self.n_steps)) for e in events)
+        self.history.extend(events, before.n_seen, before.n_frames)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps that the run takes at most; 0 where its learner doesn't count like that."""
+        return int(self.content["config"].get("n_steps", 0))
 
     def goes_with(self, other: Task) -> bool:
         """Whether the next slice of both can be one computation: they differ in nothing but the seed, and stand side by side."""
@@ -102,6 +119,11 @@ class Task:
     def new_key() -> str:
         """A key that no other job has, see :class:`Work`."""
         return uuid.uuid4().hex
+
+
+def _but_for_steps(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What two runs have in common of which one is the beginning of the other."""
+    return {**content, "config": {name: value for name, value in content["config"].items() if name != "n_steps"}}
 
 
 class Desk(Protocol):

@@ -217,19 +217,19 @@ def _render_end(training: Training, runs: list[SeedRun]) -> None:
 
 
 def _render_keep(training: Training, runs: list[SeedRun]) -> None:
-    """Where all was stopped: a shorter budget makes a whole run of what there is."""
+    """Where all was stopped: a shorter budget makes a whole run of what there is. One more step, and it ends there."""
     told = [run.job.progress() for run in runs if run.can_go_on and run.job]
     steps = [latest.step for latest in told if latest is not None]
     if len(steps) < len(runs) or "n_steps" not in training.spec.config_class.__dataclass_fields__:
         return
+    n_steps = max(steps) + 1
     st.button(
-        f"Keep {counted(min(steps), training.spec.unit)}",
+        f"Keep {counted(n_steps, training.spec.unit)}",
         icon=":material/content_cut:",
         key=f"w:keep:{training.run_ids[0]}",
         on_click=_keep,
-        args=(training.dataset, training.algorithm, min(steps)),
-        help="Makes these steps the budget and takes them once more, bit for bit the same: then it is a whole run, for the "
-        "other pages, pins and links.",
+        args=(training.dataset, training.algorithm, n_steps),
+        help="Makes this the budget and ends there: a whole run, for the other pages, pins and links.",
     )
 
 

@@ -27,11 +27,15 @@ import offrl_core as orl
 from offrl_core.algorithms import ALGORITHMS
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidConfig, JobCancelled, JobFailed, NotPossible, TooManyJobs, UnknownName
+from offrl_core.history import History
 from offrl_core.interfaces import TrainedModel
 from offrl_core.jobs import Engine, Job, Limits, slots, worker
 from offrl_core.jobs.line import Line
+from offrl_core.jobs.states import decode_state, encode_state
 from offrl_core.jobs.worker import SliceStart, Work, run_slice
+from offrl_core.params import make_config
 from offrl_core.temporary import remove_left_behind
+from offrl_core.training import named_model
 
 from .helpers import episode, few_examples, make_log
 from .odd_learners import ODD_LEARNERS, children
@@ -148,11 +152,6 @@ def test_a_resumable_learner_goes_on_from_any_sign_of_life(name: str, small: Dat
 
 
 def trained_in_slices(name: str, dataset: Dataset, seed: int, parameters: dict[str, Any]) -> TrainedModel:
-    from offrl_core.history import History
-    from offrl_core.jobs.states import decode_state, encode_state
-    from offrl_core.params import make_config
-    from offrl_core.training import named_model
-
     spec = ALGORITHMS[name]
     config, history, state = make_config(spec.config_class, parameters, name), History(), None
     while True:
@@ -366,10 +365,6 @@ def same_as_alone(jobs: list[Job], dataset: Dataset, n_steps: int = 40, **more: 
 
 @pytest.mark.parametrize("name", [name for name, spec in ALGORITHMS.items() if spec.train_seeds] + ["walks"])
 def test_seeds_are_put_together_and_taken_apart_between_any_two_signs_of_life(name: str, small: Dataset) -> None:
-    from offrl_core.history import History
-    from offrl_core.jobs.states import decode_state, encode_state
-    from offrl_core.params import make_config
-    from offrl_core.training import named_model
 
     spec, seeds, rng = ALGORITHMS[name], [3, 5, 8], np.random.default_rng(0)
     assert spec.train_seeds is not None
@@ -535,9 +530,54 @@ def test_a_run_that_was_stopped_goes_on_where_it_stood_and_ends_the_same(
         assert all((job.state, job.can_go_on) == ("cancelled", True) for job in jobs)
         stood, seconds = min(step_of(job) for job in jobs), min(job.seconds for job in jobs)
     last = walks(bench.engine, small, range(n_seeds), n_steps=150)
-    assert not any(job.can_go_on for job in jobs), "there is one heir"
     assert all(step_of(job) >= stood for job in last)
     assert same_as_alone(last, small, n_steps=150)
+
+
+BUDGETED = [name for name, spec in ALGORITHMS.items() if "n_steps" in spec.config_class.__dataclass_fields__]
+
+
+@pytest.mark.parametrize("name", BUDGETED)
+def test_a_run_of_fewer_steps_is_the_beginning_of_a_longer_one(name: str, small: Dataset) -> None:
+    """Stopped anywhere, it may end one step later or go on to any other budget, with the bits of a run that never stopped."""
+    spec, few = ALGORITHMS[name], {"batch_size": 8}
+    long = spec.train(small, make_config(spec.config_class, {**few, "n_steps": 300}, name), seed=2)
+    signs = [next(long) for _ in range(5)]
+    stood = decode_state(encode_state(signs[-1].state))
+    long.close()
+    n_steps = signs[-1].step + 1
+    config = make_config(spec.config_class, {**few, "n_steps": n_steps}, name)
+    history = History()
+    for sign in signs:
+        history.append(replace(sign, total=n_steps))
+    training = spec.train(small, config, seed=2, resume_from=stood)
+    while True:
+        try:
+            history.append(next(training))
+        except StopIteration as finished:
+            kept = named_model(finished.value, name, config, 2, history)
+            break
+    assert same_run(kept, orl.train(small, name, seed=2, n_steps=n_steps, **few))
+
+
+def test_a_stopped_run_goes_on_to_a_shorter_or_a_longer_budget(bench: Bench, small: Dataset) -> None:
+    stopped = walks(bench.engine, small, range(2), n_steps=100_000)
+    until(lambda: all(step_of(job) > 3 for job in stopped))
+    assert all(job.stop() for job in stopped)
+    assert all(job.wait(LONG) for job in stopped)
+    n_steps = max(step_of(job) for job in stopped) + 1
+    kept = walks(bench.engine, small, range(2), n_steps=n_steps)
+    assert all(step_of(job) >= n_steps - 1 for job in kept), "not from the start"
+    assert all(latest.total == n_steps for job in kept if (latest := job.progress()))
+    assert same_as_alone(kept, small, n_steps=n_steps)
+    assert all(job.can_go_on for job in stopped), "and the longer one may still go on"
+    longer = walks(bench.engine, small, range(2), n_steps=n_steps + 20)
+    assert all(step_of(job) >= n_steps - 1 for job in longer)
+    assert same_as_alone(longer, small, n_steps=n_steps + 20)
+    shorter = walks(bench.engine, small, range(2), n_steps=3)
+    assert same_as_alone(shorter, small, n_steps=3), "what is over already begins anew"
+    other = walk(bench.engine, small, n_steps=n_steps, seed=0, harm="refuses", harmed=7)
+    assert step_of(other) == 0, "another learner"
 
 
 def step_of(job: Job) -> int:
