@@ -28,7 +28,9 @@ def _all_pages() -> dict[str, list[st.Page]]:
     """
     return {
         "": [
-            st.Page("pages/overview.py", title="Overview", icon=":material/auto_stories:", default=True),
+            st.Page(
+                "pages/overview.py", title="Overview", icon=":material/auto_stories:", url_path="first", default=True
+            ),
             st.Page("pages/data.py", title="Data", icon=":material/database:", url_path="data"),
             st.Page("pages/report.py", title="Report", icon=":material/fact_check:", url_path="report"),
             st.Page("pages/framing.py", title="Framing", icon=":material/filter_center_focus:", url_path="framing"),
@@ -38,6 +40,8 @@ def _all_pages() -> dict[str, list[st.Page]]:
             st.Page("pages/q_values.py", title="Q-values", icon=":material/gradient:", url_path="q_values"),
             st.Page("pages/shift.py", title="Shift", icon=":material/alt_route:", url_path="shift"),
             st.Page("pages/evaluate.py", title="Evaluate", icon=":material/balance:", url_path="evaluate"),
+            # The first page has no name in addresses; people who know the others' write it all the same.
+            st.Page(_first_page, url_path="overview", visibility="hidden"),
         ],
         "Log tools": [
             st.Page("pages/mapping.py", title="Mapping", icon=":material/schema:", url_path="mapping"),
@@ -51,6 +55,10 @@ def _all_pages() -> dict[str, list[st.Page]]:
             st.Page("pages/deadly_triad.py", title="Deadly triad", icon=":material/bolt:", url_path="deadly_triad"),
         ],
     }
+
+
+def _first_page() -> None:
+    st.switch_page("pages/overview.py")
 
 
 @contextmanager

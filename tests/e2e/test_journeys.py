@@ -338,6 +338,16 @@ def test_a_projector_shows_both_pictures_of_the_story_and_half_a_screen_of_curve
             assert width <= room, "no column is cut"
 
 
+def test_the_first_page_is_found_by_its_name_too(page):
+    page.goto("/overview?edits=drop:mul:recollect")
+    see(page, "Naive FQI wins.")
+    settle(page)
+    assert not page.get_by_text("Page not found").count()
+    assert page.get_by_role("link", name="Overview").count() == 1
+    page.get_by_role("link", name="Coverage").click()
+    page.get_by_role("heading", name="Coverage", level=1).wait_for()
+
+
 def test_the_first_visitor_of_a_server_may_come_by_a_deep_link(browser, fresh_server):
     """Nobody has seen the first page yet; the link still opens its page, bar and all, and nothing says "not found"."""
     page = browser.new_context(base_url=fresh_server).new_page()
