@@ -26,7 +26,7 @@ from .framing_choices import PRESETS
 from .framing_expressions import NAMES_TOOLS, RETURN_IS_POSITIVE, TOOLS_USED
 from .framing_expressions import Framing as Framing  # at home here for everybody else
 from .log import Log
-from .schema import COLUMNS
+from .schema import COLUMNS, LARGEST_REWARD
 from .worlds import WORLDS, make_world
 
 FRAMINGS: dict[str, Framing] = {name: choices.framing() for name, choices in PRESETS.items()}
@@ -112,7 +112,7 @@ def _frame(log: Log, framing: Framing) -> FramedLog:
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     rewards = np.array(steps["framed_reward"].to_numpy(), dtype=np.float64)  # NULL becomes NaN
-    rewards[~np.isfinite(rewards)] = np.nan
+    rewards[~(np.abs(rewards) <= LARGEST_REWARD)] = np.nan
     goes_on, ended, following = _follow(episodes[order], t[order], steps["terminal"], steps["timeout"], order)
     next_observations = np.where(goes_on, observations[following], -1)
     rows = Transitions(observations, actions, rewards, next_observations, ended, ~goes_on & ~ended)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from .arrays import BoolArray, FloatArray, IntArray
 from .errors import InvalidConfig
 from .importers.records import parse_json
-from .schema import STEPS_ARROW_SCHEMA, canonical_json
+from .schema import LARGEST_REWARD, STEPS_ARROW_SCHEMA, canonical_json
 
 JOINED, RULE = "joined", "rule"  # names of the outcome among the components
 LOGGED, LOGGED_SOURCE, LOGGED_COMPONENTS = "logged", "logged_source", "logged_components"
@@ -168,9 +168,9 @@ def _encoded(column: pa.ChunkedArray) -> IntArray:
 
 
 def _numbers(column: pa.ChunkedArray) -> FloatArray:
-    """A column of numbers, NaN for what is NULL or not finite."""
+    """A column of numbers, NaN for what is NULL or can't be added up."""
     numbers = np.array(column.to_numpy(), dtype=np.float64)
-    numbers[~np.isfinite(numbers)] = np.nan
+    numbers[~(np.abs(numbers) <= LARGEST_REWARD)] = np.nan
     return numbers
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 SCHEMA_VERSION = 1
+LARGEST_REWARD = 1e100  # in size; sums over any log and squares of these stay finite numbers
 
 _ARROW_TYPES = {
     "VARCHAR": pa.string(),

@@ -136,7 +136,9 @@ def penalised_fit(
     softmax, loss = look(q_values)
     for _ in range(100):
         gradient = pull * (q_values - targets) + alpha * (softmax - behavior_probabilities)
-        if np.abs(gradient).max() <= 1e-13 * (1 + alpha):
+        # Values of 1e16, say, leave a gradient of rounding errors that no step makes smaller.
+        rounding = 4 * np.finfo(float).eps * pull * np.maximum(np.abs(q_values), np.abs(targets))
+        if (np.abs(gradient) <= 1e-13 * (1 + alpha) + rounding).all():
             break
         diagonal = weights + alpha * softmax
         scaled, ratio = gradient / diagonal, softmax / diagonal

@@ -72,11 +72,12 @@ def read_files(
     report.format = ", ".join(dict.fromkeys(source.format for source in sources))
     report.why = "chosen by hand" if format else reasons(sources)
     parts, raw = _read_each_format(sources, specs, report)
-    _locate_problems(sources, report)
     report.n_steps, report.n_records_read = sum(one.n for one in parts), len(raw)
     if not report.n_steps:
+        _locate_problems(sources, report)
         raise _nothing_read(report)
-    steps, report.n_episodes = in_order(parts)
+    steps, report.n_episodes = in_order(parts, report)
+    _locate_problems(sources, report)
     if progress:
         progress(1.0)
     return Imported(steps, raw, report)

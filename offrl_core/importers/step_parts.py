@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from offrl_core.importers.endings import IntArray, StepColumns, column_of, flags_of, in_time
-from offrl_core.schema import STEPS_ARROW_SCHEMA, storable_text
+from offrl_core.importers.report import ImportReport
+from offrl_core.schema import LARGEST_REWARD, STEPS_ARROW_SCHEMA, storable_text
 
 KEPT_BYTES = 2**27  # of tables in memory; what goes beyond is put on the disk
 
@@ -182,17 +183,17 @@ def _numbers(column: pa.ChunkedArray, known: dict[str, int]) -> IntArray:
     return np.array(numbers, dtype=np.int64)[encoded.indices.to_numpy()]
 
 
-def in_order(all_parts: Sequence[StepParts]) -> tuple[Steps, int]:
+def in_order(all_parts: Sequence[StepParts], report: ImportReport) -> tuple[Steps, int]:
     """All steps in their final order with ``upload_order`` and ``end_reason``, and the number of episodes.
 
-    A table, or a Parquet file on the disk where a table would be large.
+    A table, or a Parquet file on the disk where a table would be large. The report gets rewards that nobody can add up.
     """
     episodes, t, n_episodes = _together(all_parts)
     order = in_time(episodes, t)
     is_sorted = bool(np.all(order[1:] > order[:-1]))
     episodes = episodes if is_sorted else episodes[order]
     last = np.append(episodes[1:] != episodes[:-1], True) if len(order) else np.zeros(0, dtype=bool)
-    tables = _numbered(table for parts in all_parts for table in parts.tables())
+    tables = _numbered(_with_sums(table, report) for parts in all_parts for table in parts.tables())
     if not is_sorted:
         whole = pa.concat_tables(tables)  # with one that is out of order, all have to be at hand
         tables = (whole.take(pa.array(order[i : i + _ROWS])) for i in range(0, len(order), _ROWS))
@@ -212,6 +213,21 @@ def _together(all_parts: Sequence[StepParts]) -> tuple[NDArray[Any], NDArray[Any
         t.append(columns.t)
         n_before += len(parts.ids)
     return np.concatenate(episodes), np.concatenate(t), n_before
+
+
+def _with_sums(table: pa.Table, report: ImportReport) -> pa.Table:
+    """Steps whose rewards can be added up: what is too large for that is as good as unknown, whatever the format."""
+    rewards = table["reward"].combine_chunks()
+    too_large = pc.fill_null(pc.greater(pc.abs(rewards), LARGEST_REWARD), False)
+    places = np.flatnonzero(too_large.to_numpy(zero_copy_only=False))
+    if not len(places):
+        return table
+    for file, record, reward in zip(
+        *(table[name].take(pa.array(places)).to_pylist() for name in ("source_file", "record", "reward")), strict=True
+    ):
+        message = f"the reward is beyond {LARGEST_REWARD:g}, and sums of such numbers overflow; it stays unknown (NULL)"
+        report.at(file or report.source, record).mend("reward", "reward is too large", message, reward)
+    return _with(table, "reward", pc.if_else(too_large, pa.scalar(None, pa.float64()), rewards))
 
 
 def _numbered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:

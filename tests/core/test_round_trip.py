@@ -14,7 +14,7 @@ import offrl_core as orl
 from offrl_core.exports import MAX_FILES, exported, kept_log, redacted_log
 from offrl_core.log import Log
 from offrl_core.rewards import RuleRewards, with_rewards
-from offrl_core.schema import COLUMN_NAMES, canonical_json
+from offrl_core.schema import COLUMN_NAMES, LARGEST_REWARD, canonical_json
 from tests.core.helpers import few_examples, make_log
 from tests.traces import TRACES
 
@@ -99,6 +99,7 @@ json_texts = st.none() | values.map(canonical_json)
 objects = st.none() | st.dictionaries(texts, values, min_size=1, max_size=3).map(canonical_json)
 maybe = st.none() | texts
 reals = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+rewards = st.none() | st.floats(-LARGEST_REWARD, LARGEST_REWARD)
 
 
 @st.composite
@@ -129,7 +130,7 @@ def logs(draw: st.DrawFn) -> list[dict[str, Any]]:
                     "call_index": draw(st.none() | st.integers(0, 2**31 - 1)),
                     "tool_result": draw(maybe),
                     "error": draw(maybe.filter(lambda x: x != "")),
-                    "reward": draw(reals),
+                    "reward": draw(rewards),
                     "terminal": terminal if t == n - 1 else False,
                     "timeout": timeout if t == n - 1 else False,
                     "reward_components": draw(json_texts),

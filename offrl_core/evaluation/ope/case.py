@@ -225,7 +225,10 @@ class Case:
         if not wanted.sum() > 0:
             return 0.0
         wanted = wanted / wanted.sum()
-        return float(steps.n_episodes / (wanted**2 / logged).sum())
+        # Far behind the beginning a discount leaves nothing, neither of what the policy wants nor of what the log has.
+        with np.errstate(divide="ignore"):
+            shares = np.divide(wanted**2, logged, out=np.zeros(len(wanted)), where=wanted > 0)
+        return float(steps.n_episodes / shares.sum())
 
 
 def _swept(starts: FloatArray, chain: scipy.sparse.csr_array, discount: float) -> tuple[FloatArray, float]:
