@@ -7,6 +7,7 @@ agent made one. Joined, the action is "search + search + weather", names sorted,
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -53,8 +54,9 @@ def join_parallel_calls(log: Log) -> Log:
 
     A reward is the sum of those of the calls, unknown where all are; the time is that of the slowest call, the cost the sum.
     """
-    table = log.cursor().sql(_SQL).to_arrow_table().cast(STEPS_ARROW_SCHEMA)
-    table = _with_hashes(table)
+    table = log.cursor().sql(_SQL).to_arrow_table()
+    joined = table["joined"].to_pylist()
+    table = _with_hashes(table.drop_columns("joined").cast(STEPS_ARROW_SCHEMA), joined)
     n = n_parallel(log)
     note = (
         f"The parallel calls of {counted(n, 'reply')} were joined here: "
@@ -70,12 +72,11 @@ def join_parallel_calls(log: Log) -> Log:
     )
 
 
-def _with_hashes(steps: pa.Table) -> pa.Table:
-    """Canonical arguments and their hash for the joined rows, made once per distinct text."""
+def _with_hashes(steps: pa.Table, joined: Sequence[bool]) -> pa.Table:
+    """Canonical arguments and their hash for the rows that were joined just now; those of an earlier time have them."""
     hashes, arguments = steps["arguments_hash"].to_pylist(), steps["arguments"].to_pylist()
-    types = steps["action_type"].to_pylist()
-    for i, kind in enumerate(types):
-        if kind == "joint":
+    for i, is_joined in enumerate(joined):
+        if is_joined:
             arguments[i] = canonical_json(_calls(arguments[i]))
             hashes[i] = short_hash(arguments[i])
     for name, values in (("arguments", arguments), ("arguments_hash", hashes)):
@@ -96,7 +97,7 @@ _SQL = f"""
 WITH numbered AS (
     SELECT *, coalesce(decision_id, 'row ' || row) AS reply FROM steps
 )
-SELECT episode_id, {_SELECTED}
+SELECT episode_id, {_SELECTED}, count(*) > 1 AS joined
 FROM numbered
 GROUP BY episode_id, reply
 WINDOW earlier AS (PARTITION BY episode_id ORDER BY min(t) ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)

@@ -164,7 +164,8 @@ def _layout(text: str) -> _Table | None:
 def _table(text: str, start: int, separator: str) -> _Table | None:
     """The layout with this separator, if the first line names columns and the rows after it fill them."""
     end = _line_end(text, start)
-    header = [cell.strip() for cell in _split(text[start:end].strip("\r"), separator)]
+    titles = _split(text[start:end].strip("\r"), separator)
+    header = [cell.strip() for cell in titles]
     if not _are_names(header):
         return None
     names = tuple(name or f"Unnamed: {i}" for i, name in enumerate(header))
@@ -175,7 +176,8 @@ def _table(text: str, start: int, separator: str) -> _Table | None:
         if len(head) == _ROWS_LOOKED_AT:
             break
     rows = [[cell.strip() for cell in cells] for cells in head if len(cells) == len(names)]
-    if not rows or len(rows) < 0.8 * len(head) or not _are_values(header, rows):
+    close = len(rows) == len(head) and not any(cell[:1].isspace() for cells in [titles, *head] for cell in cells)
+    if not rows or len(rows) < 0.8 * len(head) or not _are_values(header, rows, close):
         return None
     if _are_odd(header) and not 2 <= len(rows) == len(head):
         return None
@@ -203,16 +205,17 @@ def _are_odd(header: Sequence[str]) -> bool:
     return not all(_COLUMN_NAME.fullmatch(name) for name in header if name)
 
 
-def _are_values(header: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+def _are_values(header: Sequence[str], rows: Sequence[Sequence[str]], close: bool) -> bool:
     """Whether rows hold values of the named columns: the names don't come again, and something is a number or a flag.
 
-    Columns of text alone pass where the names are those of a program: in prose, commas separate phrases.
+    Columns of text alone pass where the names are those of a program: in prose, commas separate phrases. Two such names may
+    stand in prose as well; there a blank follows the comma, while these stand ``close`` and all rows are complete.
     """
     columns = list(zip(*rows, strict=True))
     repeated = sum(bool(name) and name in column for name, column in zip(header, columns, strict=True))
     if 2 * repeated > len(header) and rows.count(list(header)) == 0:
         return False
-    plain = len(header) >= 3 and all(_PLAIN_NAME.fullmatch(name) for name in header if name)
+    plain = (len(header) >= 3 or close) and all(_PLAIN_NAME.fullmatch(name) for name in header if name)
     return plain or any(_is_measured(column) for column in columns)
 
 

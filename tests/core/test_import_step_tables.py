@@ -70,6 +70,8 @@ def step(episode: Any = "e", t: Any = 0, action: Any = "go", **fields: Any) -> d
         "Thought: I look, then I go\nAction: look, now\nObservation: a door, shut",
         "2024-01-01 10:00:00,123 INFO start, a\n2024-01-01 10:00:01,200 INFO stop, b",
         "INFO | main | start\nINFO | main | stop",
+        "Yes, sir\nOf course, madam",
+        "Yes,sir\nand then nothing came after it",
         "| a | b |\n|---|---|\n| 1 | 2 |",
         '{"a": 1, "b": 2}\n{"a": 3, "b": 4}',
         "episode,step,action",
@@ -79,6 +81,11 @@ def step(episode: Any = "e", t: Any = 0, action: Any = "go", **fields: Any) -> d
 )
 def test_prose_logs_and_json_are_no_tables(text: str) -> None:
     assert not looks_like_csv(text)
+
+
+@pytest.mark.parametrize("values", [("pass", "fail"), ("1", "nan"), ("n/a", ""), ("C", "I"), ("0.5", "error")])
+def test_two_columns_are_a_table_whatever_the_second_one_holds(values: tuple[str, ...]) -> None:
+    assert looks_like_csv("task,verdict\n" + "".join(f"task {i},{value}\n" for i, value in enumerate(values)))
 
 
 @pytest.mark.parametrize(

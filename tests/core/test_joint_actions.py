@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offrl_core.joint_actions import join_parallel_calls, n_parallel
-from offrl_core.schema import canonical_json, short_hash
+from offrl_core.schema import COLUMN_NAMES, canonical_json, short_hash
 
 from .helpers import Row, few_examples, make_log
 
@@ -55,6 +55,17 @@ def test_calls_of_one_reply_become_one_action_and_the_others_stay() -> None:
     assert both["error"] == "no such place"
     assert (both["reward"], both["cost_usd"], both["latency_ms"]) == (0.5, 3.0, 9.0)
     assert (last["action"], last["t"], last["reward"], last["terminal"]) == ("answer", 2, 1.0, True)
+
+
+ODD_ARGUMENTS = [None, "{}", '"text"', '"[1]"', "[]", "3", "null", '[{"arguments":"x","tool":"y"}]']
+
+
+def test_joining_once_more_changes_nothing_whatever_the_arguments() -> None:
+    replies = [call(i, "go", f"r{i // 2}", call_index=i % 2, arguments=text) for i, text in enumerate(ODD_ARGUMENTS)]
+    once = join_parallel_calls(make_log(replies))
+    twice = join_parallel_calls(once)
+    assert once.n_steps == len(ODD_ARGUMENTS) // 2
+    assert twice.columns(*COLUMN_NAMES) == once.columns(*COLUMN_NAMES)
 
 
 def test_a_gap_before_a_reply_stays_a_gap() -> None:
