@@ -85,7 +85,7 @@ def render_measures(dataset: Dataset, found: Ceiling) -> None:
     except orl.OffRLError as error:
         most, sentence = "can't be said", str(error)
     else:
-        most, sentence = f"{ratio.value:,.1f} times", ratio.sentence
+        most, sentence = ratio.in_short, ratio.sentence
     numbers = {
         "Quality of its episodes": (_percent(quality.trajectory_quality), "trajectory_quality"),
         f"Valid pairs seen, of {'all that can be reached' if quality.against_truth else 'those in its states'}": (

@@ -41,6 +41,7 @@ from .diagnostics import promised_return
 TOLERANCE = 0.05
 FOLDS = 5
 PRIOR = 1.0  # visits' worth of trust in the coarser key's mean, for keys that other episodes hardly show
+_LEAST = 1e-150  # between two outcomes that can be told apart; squares of smaller distances are 0
 MAX_LISTED = 200
 MAX_SPLIT_ROWS = 200_000  # more steps are judged on a sample of whole episodes
 MAX_FIELD_VALUES = 50
@@ -191,19 +192,17 @@ def _outcomes(framed: FramedLog) -> FloatArray:
     order = np.empty_like(framed.ranks)
     order[framed.ranks] = np.arange(len(order))
     rewards, episodes = framed.rows.rewards[order], framed.episodes[order]
-    last = np.append(np.flatnonzero(episodes[1:] != episodes[:-1]), len(episodes) - 1)
     unknown = np.isnan(rewards)
-    outcomes = _sums_to_the_end(np.where(unknown, 0.0, rewards), last)
-    outcomes[_sums_to_the_end(unknown.astype(np.float64), last) > 0] = np.nan
+    outcomes = _sums_to_the_end(np.where(unknown, 0.0, rewards), episodes)
+    outcomes[_sums_to_the_end(unknown.astype(np.float64), episodes) > 0] = np.nan
     placed = np.empty_like(outcomes)
     placed[order] = outcomes
     return placed
 
 
-def _sums_to_the_end(amounts: FloatArray, last: IntArray) -> FloatArray:
-    """(N,) suffix sums within episodes that end at the places ``last``."""
-    from_here = np.append(np.cumsum(amounts[::-1])[::-1], 0.0)
-    return from_here[:-1] - np.repeat(from_here[last + 1], np.diff(last, prepend=-1))
+def _sums_to_the_end(amounts: FloatArray, episodes: IntArray) -> FloatArray:
+    """(N,) suffix sums within episodes. Each by itself: a difference of sums over the whole log would lose small ones."""
+    return pd.Series(amounts[::-1]).groupby(episodes[::-1], sort=False).cumsum().to_numpy()[::-1].copy()
 
 
 def _pairs(dataset: Dataset, visits: _Visits) -> tuple[IntArray, IntArray]:
@@ -262,7 +261,7 @@ def _without_key(visits: _Visits) -> FloatArray:
 
 
 def _can_judge(visits: _Visits) -> bool:
-    return len(np.unique(visits.folds)) > 1 and float(np.ptp(visits.outcomes)) > 0
+    return len(np.unique(visits.folds)) > 1 and float(np.ptp(visits.outcomes)) > _LEAST
 
 
 def _left_open(pairs: IntArray, visits: _Visits) -> float | None:

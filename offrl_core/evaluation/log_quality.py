@@ -172,12 +172,17 @@ class Concentrability:
     action: str
 
     @property
+    def in_short(self) -> str:
+        """In two words."""
+        return "never seen" if np.isinf(self.value) else f"{self.value:,.1f} times"
+
+    @property
     def sentence(self) -> str:
         """In words."""
         where = f"{self.action} in {self.state}"
         if np.isinf(self.value):
             return f"The policy takes {where}, which the log never shows: no number of rows would be enough."
-        return f"The policy takes {where} {self.value:,.1f} times as often as the log does, and nothing else more than that."
+        return f"The policy takes {where} {self.in_short} as often as the log does, and nothing else more than that."
 
 
 def concentrability(dataset: Dataset, policy: Policy) -> Concentrability:

@@ -108,8 +108,9 @@ def house_layout(*, height: int, title: str = "") -> dict[str, Any]:
 
 
 def narrow(values: FloatArray) -> np.ndarray:
-    """float32 for the wire: half the bytes, and more digits than a colour can show."""
-    return np.ascontiguousarray(values, dtype=np.float32)
+    """float32 for the wire: half the bytes, and more digits than a colour can show. Values too large for it stay as they are."""
+    fits = largest([values]) <= float(np.finfo(np.float32).max)
+    return np.ascontiguousarray(values, dtype=np.float32 if fits else np.float64)
 
 
 def colour_limit(tables: Sequence[FloatArray], supported: BoolArray) -> float:

@@ -17,12 +17,14 @@ from offrl_core.evaluation.aliasing import (
     TOLERANCE,
     MixedOutcomes,
     Split,
+    _outcomes,
     framing_numbers,
     mixed_outcomes,
     suggest_splits,
     value_change,
 )
 from offrl_core.evaluation.diagnostics import promised_return
+from offrl_core.framing import framed_log
 from offrl_core.framing_choices import PRESETS, FramingChoices
 from offrl_core.framing_parts import (
     LastFailed,
@@ -106,6 +108,15 @@ def test_mixed_pairs_by_hand(rows: list[Row]) -> None:
         told = table[key].lowest, table[key].mean, table[key].highest
         assert told == pytest.approx((min(pair["outcomes"]), np.mean(pair["outcomes"]), max(pair["outcomes"])))
     assert set(found.ending_pairs["state"]) == {s for s, _ in ending.keys() & mixed}
+
+
+@pytest.mark.parametrize("huge", [1e9, 1e16, 1e100])
+def test_a_huge_reward_of_one_episode_leaves_the_outcomes_of_others_as_they_are(huge: float) -> None:
+    rows = [row for i in range(20) for row in episode(f"e{i:02}", ("s", "go", 0.1), ("s", "stop", [0.0, 1.0][i % 2]))]
+    rows += episode("late", ("other", "go", huge))
+    dataset = orl.frame(make_log(rows), BY_STATE.framing())
+    outcomes = _outcomes(framed_log(dataset.log, dataset.framing))
+    assert outcomes.tolist() == [*([0.1, 0.0, 1.1, 1.0] * 10), huge]
 
 
 @few_examples

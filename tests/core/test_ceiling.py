@@ -266,6 +266,7 @@ def test_concentrability_by_hand() -> None:
     leaves = policy_of({"0": {"x": 1.0}, "1": {"c": 1.0}}, (*dataset.actions[:-1], "x"))
     assert concentrability(dataset, leaves).value == np.inf
     assert "never shows" in concentrability(dataset, leaves).sentence
+    assert concentrability(dataset, leaves).in_short == "never seen"
 
 
 def test_a_policy_on_its_own_log_has_the_smallest_concentrability() -> None:

@@ -15,6 +15,9 @@ import pytest
 import offrl_core as orl
 from offrl_core.algorithms import cql
 from offrl_core.dataset import Dataset
+from offrl_core.evaluation.aliasing import mixed_outcomes, suggest_splits
+from offrl_core.framing_choices import FramingChoices
+from offrl_core.framing_parts import LoggedReward, WorldState
 from offrl_core.interfaces import TrainedModel
 from offrl_core.policies import table_of
 from offrl_core.schema import LARGEST_REWARD
@@ -46,6 +49,7 @@ ODD: dict[str, list[Row]] = {
     "one action in one state": rows_of(12, 1, lambda i: float(i % 2), action="a", state_text="s"),
     "rewards as large as can be": rows_of(12, 3, lambda i: LARGEST_REWARD * (-1) ** i),
     "rewards of all sizes": rows_of(12, 3, lambda i: [1e100, -1e-300, 5e-324, -0.0, 1e16, 1.0, -1e50][i % 7]),
+    "rewards too small to be squared": rows_of(12, 3, lambda i: [5e-324, 0.0][i % 2]),
     "rewards that are too large": rows_of(12, 3, lambda i: [1e308, -1e308, 1.0][i % 3]),
     "no ending": rows_of(12, 3, lambda i: float(i % 2), terminal=None, timeout=None),
     "all cut": rows_of(12, 3, lambda i: float(i % 2), terminal=False, timeout=None),
@@ -91,6 +95,9 @@ def test_judgements_give_numbers_or_say_why_not(name):
         said(partial(orl.forecast, dataset))
         said(partial(orl.log_quality, dataset))
         said(partial(orl.assess, dataset.log, dataset))
+        hidden = mixed_outcomes(dataset).left_open
+        assert hidden is None or math.isfinite(hidden)
+        suggest_splits(dataset, FramingChoices(state=(WorldState(),), reward=LoggedReward()))
 
 
 @pytest.mark.parametrize("name", ODD)

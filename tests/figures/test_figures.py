@@ -23,7 +23,16 @@ from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.figures.query import make_bars
 from offrl_core.figures.shift import make_compounding, make_distance, make_flow, make_visit_map
 from offrl_core.figures.short_labels import short_labels
-from offrl_core.figures.theme import COUNT_SCALE, DIFFERENCE_SCALE, VALUE_SCALE, colour_at, contrast, ink_on, label
+from offrl_core.figures.theme import (
+    COUNT_SCALE,
+    DIFFERENCE_SCALE,
+    VALUE_SCALE,
+    colour_at,
+    contrast,
+    ink_on,
+    label,
+    narrow,
+)
 from offrl_core.figures.theme import SUPPORTED as BLUE
 from offrl_core.figures.theme import UNSUPPORTED as ORANGE
 from offrl_core.glossary import TERMS
@@ -149,6 +158,11 @@ def test_arrays_travel_as_typed_arrays_in_the_narrowest_type():
     assert spec["data"][0]["z"]["dtype"] == "f4"
     (cells,) = [t for t in spec["data"] if t.get("name") == "cells"]
     assert cells["x"]["dtype"] in ("i1", "i2")
+
+
+def test_values_beyond_the_narrow_type_stay_finite():
+    assert np.isfinite(narrow(np.array([1e100, -1.0]))).all()
+    assert narrow(np.array([np.nan, 1.0, -np.inf])).dtype == np.float32
 
 
 def test_names_from_files_are_shown_and_not_obeyed():
