@@ -345,13 +345,19 @@ LARGE_FILE = 2**25  # bytes; a file that is larger stays on the disk while its l
 
 
 def _files_at(paths: Sequence[str | Path]) -> Iterator[tuple[str, bytes | FileText]]:
-    """Name and content of each file; those of a folder in the order of their names, hidden ones left out."""
+    """Name and content of each file; those of a folder in the order of their names, hidden ones left out.
+
+    A folder's pipes, sockets and devices are no files: to read one could take forever.
+    """
+    if "" in paths:  # as a path it would mean this very folder, and a variable that nobody has set gives it
+        raise TraceFormatError("One of the files has no name. Say which file or folder to read.")
     for path in map(Path, paths):
         folder = path if path.is_dir() else path.parent
         found = sorted(path.rglob("*")) if path.is_dir() else [path]
         for file in found:
             name = file.relative_to(folder)
-            if file != path and (file.is_dir() or any(part.startswith(".") for part in name.parts)):
+            is_other = file.exists() and not file.is_file()
+            if file != path and (is_other or any(part.startswith(".") for part in name.parts)):
                 continue
             try:
                 yield name.as_posix(), FileText(file) if file.stat().st_size > LARGE_FILE else file.read_bytes()

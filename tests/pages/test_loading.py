@@ -1,6 +1,7 @@
 """Files become logs: several at once, read another way, and by a mapping that is remembered for logs that look alike."""
 
 import json
+import os
 
 import pytest
 
@@ -134,6 +135,15 @@ def test_traces_of_a_folder_are_read_together(tmp_path):
     assert not log.report.problems
     with pytest.raises(orl.OffRLError, match="can't be opened"):
         orl.read_traces(tmp_path / "missing.jsonl")
+
+
+def test_a_folder_s_pipes_are_no_files_and_no_name_is_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "a.jsonl").write_bytes(lines({"episode_id": "a", "t": 0, "action": "go"}))
+    os.mkfifo(tmp_path / "pipe")
+    assert orl.read_traces(tmp_path).n_steps == 1
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(orl.OffRLError, match="has no name"):
+        orl.read_traces("")
 
 
 def test_parallel_calls_can_be_joined(app):
