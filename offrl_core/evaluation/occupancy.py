@@ -57,8 +57,8 @@ class FirstSteps:
 
     @property
     def ever(self) -> float:
-        """Probability that it happens at all, within the steps looked at."""
-        return float(self.by_step.sum())
+        """Probability that it happens at all, within the steps looked at; rounding must not leave less than nothing for never."""
+        return min(1.0, float(self.by_step.sum()))
 
 
 def first_steps(

@@ -20,7 +20,7 @@ from offrl_core.evaluation.ledger import (
     supported_part,
     value_ledger,
 )
-from offrl_core.evaluation.occupancy import first_steps, visits_by_step
+from offrl_core.evaluation.occupancy import FirstSteps, first_steps, visits_by_step
 from offrl_core.mdp import policy_values
 
 from .helpers import episode, few_examples, make_log, policy_of, random_rows
@@ -237,6 +237,11 @@ def test_without_a_world_the_counts_of_the_log_stand_in() -> None:
     assert not leaving.exact
     assert list(leaving.steps.by_step) == [1.0]
     assert "as far as the log's counts can tell" in leaving.sentence
+
+
+def test_what_always_happens_leaves_nothing_for_never() -> None:
+    steps = FirstSteps(by_step=np.array([0.5, 0.5 + 1e-15]), open=0.0)
+    assert f"{1 - steps.ever:.1%}" == "0.0%"
 
 
 def test_what_goes_on_for_ever_is_named() -> None:
