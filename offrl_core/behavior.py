@@ -131,14 +131,18 @@ def _visits(world: World, rows: Mapping[str, list[float]]) -> FloatArray:
     return np.asarray(by_key, dtype=np.float64)
 
 
-def collect_steps(source: WorldSource, *, max_steps: int = 1000) -> pa.Table:
+MOST_STEPS = 10_000_000  # of a log made here, some 5 GB; an agent that wanders about would fill any memory
+
+
+def collect_steps(source: WorldSource, *, max_steps: int = 1000, most_steps: int = MOST_STEPS) -> pa.Table:
     """Roll out a logging policy and write the steps in the trace schema.
 
     The log is always written in the deployment ``works``; other deployments differ only where the log is silent or where
     the question is what happens later. One generator per call: the same source gives the same table, bit for bit.
 
     Raises:
-        InvalidConfig: fewer than 1 or more than 1,000,000 episodes, or a behavior that names what the world doesn't have.
+        InvalidConfig: fewer than 1 or more than 1,000,000 episodes, more than ``most_steps`` steps in all, or a behavior that
+            names what the world doesn't have.
     """
     if not 1 <= source.n_episodes <= 1_000_000:
         raise InvalidConfig(f"n_episodes is {source.n_episodes}; it must lie between 1 and 1,000,000.")
@@ -147,6 +151,11 @@ def collect_steps(source: WorldSource, *, max_steps: int = 1000) -> pa.Table:
     start_probabilities, starts = zip(*collector.world.initial_states(), strict=True)
     for start in rng.choice(len(starts), size=source.n_episodes, p=start_probabilities):
         collector.run_episode(starts[start], rng)
+        if len(collector.taken) > most_steps:
+            raise InvalidConfig(
+                f"The first {len(collector.lengths):,} of {source.n_episodes:,} episodes have more than {most_steps:,} steps, "
+                "which is the most for a log made here. Choose fewer episodes, or an agent that comes to an end sooner."
+            )
     return collector.table()
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from .behavior import WorldSource, collect_steps, named_behavior
+from .behavior import MOST_STEPS, WorldSource, collect_steps, named_behavior
 from .behavior_policies import AnyBehavior
 from .database import Database
 from .errors import EmptyDataset, TraceFormatError
@@ -199,7 +199,13 @@ def _load(cursor: duckdb.DuckDBPyConnection, name: str, content: pa.Table | str,
 
 
 def collect(
-    world: str, behavior: str | AnyBehavior = "logger", n_episodes: int = 3000, seed: int = 42, name: str | None = None
+    world: str,
+    behavior: str | AnyBehavior = "logger",
+    n_episodes: int = 3000,
+    seed: int = 42,
+    name: str | None = None,
+    *,
+    most_steps: int = MOST_STEPS,
 ) -> Log:
     """Let a logging policy act in a world and keep what it does.
 
@@ -210,10 +216,16 @@ def collect(
         n_episodes: episodes to collect, 1 to 1,000,000.
         seed: of the one random generator; the same arguments give the same log.
         name: what people shall call it.
+        most_steps: of all episodes together.
+
+    Raises:
+        UnknownName: no such world or behavior.
+        InvalidConfig: a number is out of its range, or the log would have more steps.
     """
     behavior_name, dials = named_behavior(behavior, world)
     source = WorldSource(world=world, behavior=dials, behavior_name=behavior_name, n_episodes=n_episodes, seed=seed)
-    return log_of_source(source, name=name or f"{world}, {behavior_name}, {n_episodes:,} episodes")
+    name = name or f"{world}, {behavior_name}, {n_episodes:,} episodes"
+    return log_of_source(source, name=name, most_steps=most_steps)
 
 
 def recollected(source: WorldSource, *, name: str) -> Log:
@@ -232,10 +244,12 @@ _collecting = threading.Lock()
 _collected: dict[str, Log] = {}
 
 
-def log_of_source(source: WorldSource, *, name: str, steps: parquet.ParquetFile | None = None) -> Log:
+def log_of_source(
+    source: WorldSource, *, name: str, steps: parquet.ParquetFile | None = None, most_steps: int = MOST_STEPS
+) -> Log:
     """The log that a source describes, collected anew or read from its Parquet file."""
     log = Log(
-        steps or collect_steps(source),
+        steps or collect_steps(source, most_steps=most_steps),
         name=name,
         fingerprint=short_hash(canonical_json(source.to_json())),
         source=source,

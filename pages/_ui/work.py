@@ -37,6 +37,7 @@ BUNDLED_TITLES = {
 }
 GENERATED = "generated"
 UPLOAD_PREFIX = "upload:"
+MOST_GENERATED = 2_000_000  # steps of a log: some 1 GB, of which the cache keeps a few
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -45,11 +46,11 @@ def bundled_log(name: str) -> Log:
     return orl.bundled_log(name)
 
 
-@st.cache_resource(show_spinner="The agent is acting…", max_entries=16)
+@st.cache_resource(show_spinner="The agent is acting…", max_entries=4)
 def world_log(world: str, behavior: str, n_episodes: int, seed: int) -> Log:
     """A log that an agent of a world wrote."""
     name = f"{WORLDS[world].title}, {n_episodes:,} episodes"
-    return orl.collect(world, behavior, n_episodes=n_episodes, seed=seed, name=name)
+    return orl.collect(world, behavior, n_episodes=n_episodes, seed=seed, name=name, most_steps=MOST_GENERATED)
 
 
 @st.cache_resource(show_spinner="The agent is acting…", max_entries=16)
@@ -161,13 +162,18 @@ def _file_names(log: Log) -> str:
 
 
 def _chosen_world_log() -> Log:
-    """The log of the chosen world and agent; where the world needs a package, the bundled log and a warning."""
+    """The log of the chosen world and agent; where it can't be made, the bundled log and a warning."""
     world, spec = state.get("gen_world"), WORLDS[state.get("gen_world")]
     if spec.missing:
         state.warn(f"{spec.missing} Until then the bundled log is shown.")
         return bundled_log("calculator")
     behavior = state.get("gen_behavior") if state.get("gen_behavior") in spec.behaviors else "logger"
-    return world_log(world, behavior, state.get("gen_episodes"), state.get("gen_seed"))
+    try:
+        return world_log(world, behavior, state.get("gen_episodes"), state.get("gen_seed"))
+    except OffRLError as error:
+        state.warn(f"{error} Until then the bundled log is shown.")
+        state.put("data", "calculator")  # not to be tried again with each run of a page
+        return bundled_log("calculator")
 
 
 def deployment(world: str | None) -> str:

@@ -121,6 +121,12 @@ def test_an_agent_of_another_world_is_unknown() -> None:
         orl.collect("gridworld", "logger_without_mul", n_episodes=1)
 
 
+def test_an_agent_that_wanders_about_fills_no_memory() -> None:
+    assert orl.collect("gridworld", "uniform", n_episodes=20, seed=0, most_steps=2000).n_steps > 500
+    with pytest.raises(InvalidConfig, match="of 1,000 episodes have more than 2,000 steps"):
+        orl.collect("gridworld", "uniform", n_episodes=1000, seed=0, most_steps=2000)
+
+
 def test_a_learned_policy_writes_a_log() -> None:
     model = orl.train(orl.frame(orl.collect("chain", n_episodes=300)), "fqi")
     log = orl.collect("chain", TableBehavior.of(model.policy), n_episodes=20)

@@ -7,6 +7,7 @@ from streamlit.testing.v1 import AppTest
 
 import offrl_core as orl
 from offrl_core.worlds import WORLDS
+from pages._ui import work
 from tests.pages.conftest import open_page, shown, texts
 from tests.traces import AIRLINE, shared_trace
 
@@ -49,6 +50,13 @@ def test_the_airline_file_reports_what_was_read(app):
     assert "2,454 steps in 200 episodes" in said
     assert "42.0% with a return above 0" in said  # the file says what was earned, not what counts as solved
     assert "solved" not in said
+
+
+def test_a_link_to_a_log_too_large_to_be_made_is_told_and_the_page_lives_on(app, monkeypatch):
+    monkeypatch.setattr(work, "MOST_GENERATED", 100)
+    open_page(app, "overview", data="generated", gen_world="gridworld")
+    assert "have more than 100 steps" in texts(app)
+    assert app.session_state["data"] == "calculator"
 
 
 BAD_FILES = {
