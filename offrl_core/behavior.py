@@ -154,7 +154,7 @@ def collect_steps(source: WorldSource, *, max_steps: int = 1000, most_steps: int
         if len(collector.taken) > most_steps:
             raise InvalidConfig(
                 f"The first {len(collector.lengths):,} of {source.n_episodes:,} episodes have more than {most_steps:,} steps, "
-                "which is the most for a log made here. Choose fewer episodes, or an agent that comes to an end sooner."
+                "which is the most for it. Choose fewer episodes, or an agent that comes to an end sooner."
             )
     return collector.table()
 

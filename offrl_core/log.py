@@ -23,7 +23,7 @@ from pyarrow import parquet
 from .behavior import MOST_STEPS, WorldSource, collect_steps, named_behavior
 from .behavior_policies import AnyBehavior
 from .database import Database
-from .errors import EmptyDataset, TraceFormatError
+from .errors import EmptyDataset, InvalidConfig, TraceFormatError
 from .importers.raw_text import FileText, RawRecords
 from .importers.report import ImportReport
 from .importers.trace_schema import write_jsonl
@@ -228,20 +228,34 @@ def collect(
     return log_of_source(source, name=name, most_steps=most_steps)
 
 
-def recollected(source: WorldSource, *, name: str) -> Log:
-    """The log of a source, collected the first time it is asked for; the last few are kept."""
-    key = canonical_json(source.to_json())
+def recollected(source: WorldSource, *, name: str, most_steps: int) -> Log:
+    """The log of a source, collected the first time it is asked for; the last few are kept, refusals too.
+
+    Raises:
+        InvalidConfig: it would have more steps.
+    """
+    key = canonical_json([source.to_json(), most_steps])
     with _collecting:
         if key not in _collected:
             while len(_collected) >= MAX_COLLECTED:
                 _collected.pop(next(iter(_collected)))
-            _collected[key] = log_of_source(source, name=name)
-        return _collected[key]
+            _collected[key] = _log_or_refusal(source, name, most_steps)
+        found = _collected[key]
+    if isinstance(found, str):
+        raise InvalidConfig(found)
+    return found
+
+
+def _log_or_refusal(source: WorldSource, name: str, most_steps: int) -> Log | str:
+    try:
+        return log_of_source(source, name=name, most_steps=most_steps)
+    except InvalidConfig as error:
+        return str(error)
 
 
 MAX_COLLECTED = 8
 _collecting = threading.Lock()
-_collected: dict[str, Log] = {}
+_collected: dict[str, Log | str] = {}
 
 
 def log_of_source(

@@ -9,9 +9,15 @@ import duckdb
 
 from .behavior import WorldSource, named_behavior
 from .coverage_edits import CoverageEdit, DropAction, cannot_compute
-from .errors import InvalidEdit
+from .errors import InvalidConfig, InvalidEdit
 from .log import Log, recollected
 from .worlds import WORLDS, make_world
+
+# Without the action that leads to the goal, each episode goes on to its limit: hundreds of times as many steps.
+TIMES_LONGER, FEW_STEPS = (
+    5,
+    200_000,
+)  # a log collected again has at most so many times the steps, or so many if that is more
 
 
 def collected_again(log: Log, edits: Sequence[CoverageEdit]) -> Log:
@@ -41,7 +47,13 @@ def _collected_without(log: Log, source: WorldSource, edit: DropAction) -> Log:
     tasks = _tasks_where(log, edit.where) if edit.where else ("*",)
     behavior = source.behavior.without(edit.action, tasks)
     new_source = replace(source, behavior=behavior, behavior_name=named_behavior(behavior, source.world)[0])
-    new_log = recollected(new_source, name=f"{log.name}, collected again without {edit.action}")
+    name, most_steps = f"{log.name}, collected again without {edit.action}", max(TIMES_LONGER * log.n_steps, FEW_STEPS)
+    try:
+        new_log = recollected(new_source, name=name, most_steps=most_steps)
+    except InvalidConfig as error:
+        raise InvalidEdit(
+            f"Without {edit.action} the agent of {world.name} goes round and round. {error} Or drop the episodes or the steps."
+        ) from error
     still = new_log.rows(
         "SELECT count(*) FROM steps WHERE action = ? AND (? OR list_contains(?, task))",
         [edit.action, tasks == ("*",), list(tasks)],

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import offrl_core as orl
+from offrl_core import log as log_module
+from offrl_core import recollection
 from offrl_core.behavior import behavior_policy, named_behavior
 from offrl_core.behavior_policies import Behavior, MixedBehavior, MixedPart, TableBehavior, behavior_from_json
 from offrl_core.coverage_edits import DropAction
@@ -125,6 +127,16 @@ def test_an_agent_that_wanders_about_fills_no_memory() -> None:
     assert orl.collect("gridworld", "uniform", n_episodes=20, seed=0, most_steps=2000).n_steps > 500
     with pytest.raises(InvalidConfig, match="of 1,000 episodes have more than 2,000 steps"):
         orl.collect("gridworld", "uniform", n_episodes=1000, seed=0, most_steps=2000)
+
+
+def test_an_agent_that_can_no_longer_reach_the_goal_is_refused_and_the_refusal_kept(monkeypatch) -> None:
+    monkeypatch.setattr(recollection, "FEW_STEPS", 2000)
+    log, edit = orl.collect("gridworld", n_episodes=20), DropAction("right", how="recollect")
+    with pytest.raises(InvalidEdit, match="goes round and round"):
+        orl.frame(log, edits=[edit])
+    monkeypatch.setattr(log_module, "log_of_source", None)  # the second time nothing is collected
+    with pytest.raises(InvalidEdit, match="goes round and round"):
+        orl.frame(log, edits=[edit])
 
 
 def test_a_learned_policy_writes_a_log() -> None:
