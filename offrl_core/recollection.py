@@ -13,11 +13,9 @@ from .errors import InvalidConfig, InvalidEdit
 from .log import Log, recollected
 from .worlds import WORLDS, make_world
 
-# Without the action that leads to the goal, each episode goes on to its limit: hundreds of times as many steps.
-TIMES_LONGER, FEW_STEPS = (
-    5,
-    200_000,
-)  # a log collected again has at most so many times the steps, or so many if that is more
+# Without the action that leads to the goal, each episode goes on to its limit: hundreds of times as many steps. A log
+# collected again has at most so many times the steps of the one before, or so many if that is more.
+TIMES_LONGER, FEW_STEPS = 5, 200_000
 
 
 def collected_again(log: Log, edits: Sequence[CoverageEdit]) -> Log:

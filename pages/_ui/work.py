@@ -37,7 +37,7 @@ BUNDLED_TITLES = {
 }
 GENERATED = "generated"
 UPLOAD_PREFIX = "upload:"
-MOST_GENERATED = 2_000_000  # steps of a log: some 1 GB, of which the cache keeps a few
+MOST_GENERATED = 500_000  # steps of a log: some 250 MB, and a class may look at a dozen of them
 
 
 @st.cache_resource(show_spinner=False, max_entries=8)
@@ -46,7 +46,7 @@ def bundled_log(name: str) -> Log:
     return orl.bundled_log(name)
 
 
-@st.cache_resource(show_spinner="The agent is acting…", max_entries=4)
+@st.cache_resource(show_spinner="The agent is acting…", max_entries=16)
 def world_log(world: str, behavior: str, n_episodes: int, seed: int) -> Log:
     """A log that an agent of a world wrote."""
     name = f"{WORLDS[world].title}, {n_episodes:,} episodes"
