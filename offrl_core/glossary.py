@@ -20,6 +20,11 @@ class Term(NamedTuple):
 
 
 TERMS: dict[str, Term] = {
+    "torn": Term(
+        "A part of a record of the episode was set aside, or a record between two of its own: something that happened in it is "
+        "missing. Methods that need whole sequences weigh it wrongly; what is lost before its first or behind its last record "
+        "isn't counted here.",
+    ),
     "exact": Term(
         "Computed, not sampled: every task and every pair of hidden numbers is enumerated and weighed by the policy.",
         "V(s) = Σₐ π(a|s) · [r(s,a) + γ Σ P(s'|s,a) V(s')]",

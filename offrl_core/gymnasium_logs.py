@@ -179,7 +179,8 @@ class _Player:
         """Everything that was played."""
         report = ImportReport(format="gymnasium", why=f"played here in {self.title} by the policy {self._name}")
         report.n_steps, report.n_episodes = len(self.rows), len({row["episode_id"] for row in self.rows})
-        report.n_records = report.n_records_read = report.n_episodes
+        report.accounts.found[name] = report.n_episodes
+        report.settle({name: np.arange(1, report.n_episodes + 1)}, {name: "episode"})
         report.notes.append("No world with known truth stands behind this log, so policies can't be judged exactly.")
         arrays = self._arrays()
         texts: Sequence[str | None] = state_labels([arrays], report) or [None] * len(self.rows)

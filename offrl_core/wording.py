@@ -3,8 +3,12 @@
 
 def counted(n: int, noun: str) -> str:
     """For example "1 episode", "1,402 steps", "2 retries": the noun is given in the singular."""
-    many = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
-    return f"{n:,} {noun if n == 1 else many}"
+    return f"{n:,} {noun if n == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """For example "retries" of "retry"."""
+    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
 
 
 def singular(nouns: str) -> str:

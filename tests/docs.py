@@ -7,6 +7,7 @@ from pathlib import Path
 
 import offrl_core as orl
 from offrl_core.params import params_of
+from offrl_core.wording import plural
 from offrl_core.worlds import WORLDS
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -50,10 +51,10 @@ def worlds_table() -> str:
 
 
 def formats_table() -> str:
-    """Every trace format."""
-    return "\n".join(
-        ["| name | format |", "|---|---|", *(f"| `{name}` | {spec.title} |" for name, spec in orl.IMPORTERS.items())]
-    )
+    """Every trace format, and the word for its records."""
+    lines = ["| name | format | is counted in |", "|---|---|---|"]
+    lines += [f"| `{name}` | {spec.title} | {plural(spec.unit)} |" for name, spec in orl.IMPORTERS.items()]
+    return "\n".join(lines)
 
 
 TABLES = {"story": story_table, "learners": learners_table, "worlds": worlds_table, "formats": formats_table}

@@ -67,6 +67,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "trace_schema": ImporterSpec(
         name="trace_schema",
         title="Trace schema (one step per record)",
+        unit="row",
         sniff=trace_schema.sniff,
         read=trace_schema.read,
         example=trace_schema.EXAMPLE,
@@ -76,6 +77,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "openai_chat": ImporterSpec(
         name="openai_chat",
         title="OpenAI chat messages and tau-bench results",
+        unit="conversation",
         sniff=openai_chat.sniff,
         read=openai_chat.read,
         example=openai_chat.EXAMPLE,
@@ -84,6 +86,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "tau2": ImporterSpec(
         name="tau2",
         title="tau2-bench results",
+        unit="simulation",
         sniff=tau2.sniff,
         read=tau2.read,
         example=tau2.EXAMPLE,
@@ -92,6 +95,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "anthropic_messages": ImporterSpec(
         name="anthropic_messages",
         title="Anthropic messages and managed-agent recordings",
+        unit="conversation",
         sniff=anthropic_messages.sniff,
         read=anthropic_messages.read,
         example=anthropic_messages.EXAMPLE,
@@ -100,6 +104,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "claude_code": ImporterSpec(
         name="claude_code",
         title="Claude Code sessions",
+        unit="line",
         sniff=claude_code.sniff,
         read=claude_code.read,
         example=claude_code.EXAMPLE,
@@ -108,6 +113,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "codex": ImporterSpec(
         name="codex",
         title="Codex sessions (files, and what codex exec --json prints)",
+        unit="line",
         sniff=codex.sniff,
         read=codex.read,
         example=codex.EXAMPLE,
@@ -116,6 +122,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "langchain_messages": ImporterSpec(
         name="langchain_messages",
         title="LangChain messages and LangGraph states",
+        unit="conversation",
         sniff=langchain_messages.sniff,
         read=langchain_messages.read,
         example=langchain_messages.EXAMPLE,
@@ -124,6 +131,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "adk": ImporterSpec(
         name="adk",
         title="Google ADK sessions and Gemini contents",
+        unit="session",
         sniff=adk.sniff,
         read=adk.read,
         example=adk.EXAMPLE,
@@ -132,6 +140,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "sharegpt": ImporterSpec(
         name="sharegpt",
         title="ShareGPT conversations (AgentInstruct, AgentTraj)",
+        unit="conversation",
         sniff=sharegpt.sniff,
         read=sharegpt.read,
         example=sharegpt.EXAMPLE,
@@ -140,6 +149,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "arrays": ImporterSpec(
         name="arrays",
         title="Arrays of Minari, D4RL, d3rlpy and RLDS (HDF5, Arrow, TFRecord)",
+        unit="episode",
         sniff=arrays.sniff,
         read=arrays.read,
         example=arrays.EXAMPLE,
@@ -149,6 +159,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "langfuse": ImporterSpec(
         name="langfuse",
         title="Langfuse traces",
+        unit="observation",
         sniff=langfuse.sniff,
         read=langfuse.read,
         example=langfuse.EXAMPLE,
@@ -157,6 +168,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "otlp": ImporterSpec(
         name="otlp",
         title="OpenTelemetry traces (GenAI, OpenInference, Phoenix)",
+        unit="span",
         sniff=otlp.sniff,
         read=otlp.read,
         example=otlp.EXAMPLE,
@@ -165,6 +177,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "openai_agents": ImporterSpec(
         name="openai_agents",
         title="OpenAI Agents SDK traces",
+        unit="span",
         sniff=openai_agents.sniff,
         read=openai_agents.read,
         example=openai_agents.EXAMPLE,
@@ -173,6 +186,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "langsmith": ImporterSpec(
         name="langsmith",
         title="LangSmith runs (LangChain, LangGraph)",
+        unit="run",
         sniff=langsmith.sniff,
         read=langsmith.read,
         example=langsmith.EXAMPLE,
@@ -181,6 +195,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "langchain_events": ImporterSpec(
         name="langchain_events",
         title="LangChain events (astream_events)",
+        unit="event",
         sniff=langchain_events.sniff,
         read=langchain_events.read,
         example=langchain_events.EXAMPLE,
@@ -189,6 +204,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "mlflow": ImporterSpec(
         name="mlflow",
         title="MLflow traces",
+        unit="trace",
         sniff=mlflow.sniff,
         read=mlflow.read,
         example=mlflow.EXAMPLE,
@@ -197,6 +213,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "bandit": ImporterSpec(
         name="bandit",
         title="Logged bandit (Open Bandit CSV)",
+        unit="row",
         sniff=bandit.sniff,
         read=bandit.read,
         example=bandit.EXAMPLE,
@@ -206,6 +223,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "lerobot": ImporterSpec(
         name="lerobot",
         title="LeRobot frames (Parquet)",
+        unit="frame",
         sniff=lerobot.sniff,
         read=lerobot.read,
         example=lerobot.EXAMPLE,
@@ -215,6 +233,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "who_and_when": ImporterSpec(
         name="who_and_when",
         title="Who&When (failed runs of several agents)",
+        unit="run",
         sniff=who_and_when.sniff,
         read=who_and_when.read,
         example=who_and_when.EXAMPLE,
@@ -223,6 +242,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "openclaw": ImporterSpec(
         name="openclaw",
         title="OpenClaw telemetry",
+        unit="event",
         sniff=openclaw.sniff,
         read=openclaw.read,
         example=openclaw.EXAMPLE,
@@ -231,6 +251,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "inspect_ai": ImporterSpec(
         name="inspect_ai",
         title="Inspect logs (JSON, .eval)",
+        unit="sample",
         sniff=inspect_ai.sniff,
         read=inspect_ai.read,
         example=inspect_ai.EXAMPLE,
@@ -239,6 +260,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "atif": ImporterSpec(
         name="atif",
         title="ATIF trajectories and Harbor trials",
+        unit="trajectory",
         sniff=atif.sniff,
         read=atif.read,
         example=atif.EXAMPLE,
@@ -247,6 +269,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "swe_agent": ImporterSpec(
         name="swe_agent",
         title="SWE-agent and mini-swe-agent trajectories",
+        unit="trajectory",
         sniff=swe_agent.sniff,
         read=swe_agent.read,
         example=swe_agent.EXAMPLE,
@@ -256,6 +279,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "openhands": ImporterSpec(
         name="openhands",
         title="OpenHands runs",
+        unit="run",
         sniff=openhands.sniff,
         read=openhands.read,
         example=openhands.EXAMPLE,
@@ -265,6 +289,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "toolbench": ImporterSpec(
         name="toolbench",
         title="ToolBench and ToolEval answers",
+        unit="answer",
         sniff=toolbench.sniff,
         read=toolbench.read,
         example=toolbench.EXAMPLE,
@@ -273,6 +298,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "webarena": ImporterSpec(
         name="webarena",
         title="WebArena runs (rendered HTML with merge_log.txt)",
+        unit="run",
         sniff=webarena.sniff,
         read=webarena.read,
         example=webarena.EXAMPLE,
@@ -282,6 +308,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "react_text": ImporterSpec(
         name="react_text",
         title="ReAct, Reflexion and ALFWorld logs (text)",
+        unit="text",
         sniff=react_text.sniff,
         read=react_text.read,
         example=react_text.EXAMPLE,
@@ -290,6 +317,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "webshop": ImporterSpec(
         name="webshop",
         title="WebShop human sessions",
+        unit="page",
         sniff=webshop.sniff,
         read=webshop.read,
         example=webshop.EXAMPLE,
@@ -298,6 +326,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "agent_lightning": ImporterSpec(
         name="agent_lightning",
         title="Agent Lightning rollouts",
+        unit="event",
         sniff=agent_lightning.sniff,
         read=agent_lightning.read,
         example=agent_lightning.EXAMPLE,
@@ -306,6 +335,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "step_table": ImporterSpec(
         name="step_table",
         title="Step table of one's own (CSV, JSON, Parquet)",
+        unit="row",
         sniff=step_table.sniff,
         read=step_table.read,
         example=step_table.EXAMPLE,

@@ -52,6 +52,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     recordings: dict[str, list[Record]] = {}
     gathered = openai_chat.read(_without_recordings(records, recordings), report)
     if recordings:
+        report.accounts.units |= dict.fromkeys(recordings, "event")
         skipped: Counter[str] = Counter()
         sessions: list[Conversation] = []
 

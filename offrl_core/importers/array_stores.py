@@ -69,8 +69,8 @@ def hdf5_episodes(name: str, data: bytes, report: ImportReport, tick: Callable[[
         with h5py.File(io.BytesIO(data), "r") as file:
             store = Hdf5File(name, file, report)
             for episode, done in _episodes(store):
-                report.n_records += 1
-                yield Record(report.n_records, episode, described(episode), name)
+                report.accounts.found[name] += 1
+                yield Record(report.accounts.found[name], episode, described(episode), name)
                 tick(done)
     except (OSError, RuntimeError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
         raise TraceFormatError(f"{name} is HDF5, but damaged ({error}). Copy it again.") from error
@@ -124,7 +124,7 @@ def _minari(store: Hdf5File) -> Iterator[tuple[ArrayEpisode, float]]:
             **parts,
         )
         if episode is None:
-            store.report.n_records += 1
+            store.report.accounts.found[store.name] += 1
             continue
         yield episode, (i + 1) / len(groups)
 
@@ -136,7 +136,7 @@ def arrow_episode(name: str, table: pa.Table, report: ImportReport) -> Record | 
     """
     if not set(table.column_names) >= _ARROW_LAYOUT:
         return None
-    report.n_records += 1
+    report.accounts.found[name] += 1
     n_steps = max(0, table.num_rows - 1)
     folders = [part for part in name.split("/")[:-1] if part.isdigit()]
     columns = {key: _column_arrays(table[key].combine_chunks()) for key in table.column_names}
@@ -252,7 +252,7 @@ def _d3rlpy(store: Hdf5File) -> Iterator[tuple[ArrayEpisode, float]]:
             about={},
         )
         if episode is None:
-            store.report.n_records += 1
+            store.report.accounts.found[store.name] += 1
             continue
         yield episode, (i + 1) / len(numbers)
 

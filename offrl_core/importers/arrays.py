@@ -110,7 +110,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
             episodes.append(record)
         elif _is_metadata(record.value):
             about[_folder(record.source)] = record.value
-            report.n_records -= 1  # it says something about records and is none
+            report.accounts.found[record.source] -= 1  # it says something about episodes and is none
         else:
             message = "this is no episode of arrays, so it was set aside"
             report.at(record.source, record.number).lose(None, "not an episode", message, record.raw)

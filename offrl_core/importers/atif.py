@@ -99,6 +99,7 @@ class _Upload:
     def add_result(self, record: Record) -> None:
         """Remember the result of a trial, by all that a trajectory may know it by."""
         position = len(self.results)
+        self.runs.report.accounts.beside(record.source, "result")
         self.results.append(record)
         self.by_folder.setdefault(PurePath(record.source).parent, position)
         for name in (label(record.value.get("trial_name")), label(record.value.get("id"))):

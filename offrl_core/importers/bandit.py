@@ -70,6 +70,7 @@ def read(records: Iterable[Record], report: ImportReport, *, with_position: bool
     for record in records:
         if isinstance(record.value, dict) and any(_SIDE_TABLE in str(key) for key in record.value):
             n_items += 1
+            report.accounts.found[record.source] -= 1  # it says something about items and is no choice
             continue
         rows = _rows(record, len(gathered.rows), with_position, report.at(record.source, record.number))
         report.n_steps_quarantined += not rows

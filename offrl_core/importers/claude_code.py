@@ -130,7 +130,7 @@ def _message(record: Record, upload: _Upload, place: Place) -> Row | None:
     value = record.value
     if value["type"] not in ("user", "assistant"):
         upload.skipped[" ".join(filter(None, (value["type"], label(value.get("subtype")))))] += 1
-        upload.report.n_records -= 1
+        upload.report.accounts.idle[record.source] += 1
         return None
     message = value.get("message")
     if isinstance(message, dict) and "content" in message:
@@ -164,7 +164,7 @@ def _is_copy(line: Line, session: str, found: _Session, upload: _Upload) -> bool
     if message is line.message or message != line.message:
         return False
     upload.copies += 1
-    upload.report.n_records -= 1
+    upload.report.accounts.idle[line.record.source] += 1
     if before != session:
         found.continues = before
     return True

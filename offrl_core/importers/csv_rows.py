@@ -59,7 +59,7 @@ def csv_rows(name: str, text: str, report: ImportReport, tick: Callable[[float],
     Args:
         name: what to call the file.
         text: what ``looks_like_csv`` accepted.
-        report: gets the problems, ``n_records`` and a note on decimal commas.
+        report: gets the problems, the number of rows and a note on decimal commas.
         tick: called with the fraction read so far, 0 to 1.
     """
     table = _layout(text)
@@ -70,8 +70,8 @@ def csv_rows(name: str, text: str, report: ImportReport, tick: Callable[[float],
     for number, raw, cells, end in _rows(text, table):
         if tuple(cells) == table.names:
             continue  # files put one behind the other repeat their first line
-        report.n_records += 1
-        if not report.n_records % _PROGRESS_EVERY:
+        report.accounts.found[name] += 1
+        if not report.accounts.found[name] % _PROGRESS_EVERY:
             tick(end / len(text))
         while len(cells) > len(table.names) and not cells[-1].strip():
             cells.pop()

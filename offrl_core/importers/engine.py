@@ -19,6 +19,7 @@ from offrl_core.importers.recognition import ImporterSpec, Source, adopt, reason
 from offrl_core.importers.records import Progress
 from offrl_core.importers.report import UNREADABLE, ImportReport, why_unread
 from offrl_core.importers.step_parts import StepParts, Steps, in_order
+from offrl_core.importers.tears import torn_episodes
 from offrl_core.schema import steps_table
 from offrl_core.wording import counted
 
@@ -72,11 +73,16 @@ def read_files(
     report.format = ", ".join(dict.fromkeys(source.format for source in sources))
     report.why = "chosen by hand" if format else reasons(sources)
     parts, raw = _read_each_format(sources, specs, report)
-    report.n_steps, report.n_records_read = sum(one.n for one in parts), len(raw)
+    report.n_steps = sum(one.n for one in parts.values())
+    behind = report.accounts.behind_steps(raw.numbers())
+    report.settle(behind, {source.name: specs[source.format].unit for source in sources})
     if not report.n_steps:
         _locate_problems(sources, report)
         raise _nothing_read(report)
-    steps, report.n_episodes = in_order(parts, report)
+    if report.n_lost:
+        for key, one in parts.items():
+            report.torn += torn_episodes(one, report.accounts, behind, numbered=specs[key].by_columns)
+    steps, report.n_episodes = in_order(list(parts.values()), report)
     _locate_problems(sources, report)
     if progress:
         progress(1.0)
@@ -138,7 +144,6 @@ def _recognised(
     unknown: list[tuple[Source, TraceFormatError]] = []
     kept = 0
     for source in sources:
-        n_before = report.n_records
         kept += source.size
         keep = len(sources) == 1 or kept <= _KEPT_BYTES
         values = None
@@ -147,13 +152,12 @@ def _recognised(
             source.format, source.why = (format, "") if format else recognise(source.name, values, specs)
         except TraceFormatError as error:
             if values is None:
-                report.n_records = n_before  # whoever adopts the file reads it again
-            source.n_looked_at = report.n_records - n_before
+                report.accounts.forget(source.name)  # whoever adopts the file reads it again
             unknown.append((source, error))
     adopt([source for source, _ in unknown], [source for source in sources if source.format], specs)
     for source, failure in unknown:
         if not source.format:
-            report.n_records -= source.n_looked_at  # what isn't read at all is told as a file, not as records
+            report.accounts.forget(source.name)  # what isn't read at all is told as a file, not as records
             failures.append((source.name, failure))
     return [source for source in sources if source.format]
 
@@ -181,9 +185,9 @@ def _with_report(error: TraceFormatError, report: ImportReport) -> TraceFormatEr
 
 def _read_each_format(
     sources: Sequence[Source], specs: Mapping[str, ImporterSpec], report: ImportReport
-) -> tuple[list[StepParts], RawRecords]:
+) -> tuple[dict[str, StepParts], RawRecords]:
     """Read the files format by format; an episode keeps an id of its own."""
-    everything: list[StepParts] = []
+    everything: dict[str, StepParts] = {}
     raw = RawRecords()
     taken: set[str] = set()
     formats = dict.fromkeys(source.format for source in sources)
@@ -195,7 +199,7 @@ def _read_each_format(
             report.notes[n_notes:] = [f"{specs[key].title}: {note}" for note in report.notes[n_notes:]]
         _rename_taken(parts, taken, report)
         taken |= parts.ids.keys()
-        everything.append(parts)
+        everything[key] = parts
         raw.extend(texts)
     return everything, raw
 

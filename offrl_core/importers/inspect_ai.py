@@ -27,7 +27,7 @@ from offrl_core.importers.fields import (
     text_of,
     tools_columns,
 )
-from offrl_core.importers.messages import Conversation, Message, gather
+from offrl_core.importers.messages import Conversation, Message, gather, parts_of
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.schema import canonical_json, short_hash
@@ -95,7 +95,6 @@ class _Reader:
     report: ImportReport
     logs: dict[str, _Log] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
-    numbers: Counter[str] = field(default_factory=Counter)
     scorers: Counter[tuple[str, ...]] = field(default_factory=Counter)  # by all their names, the chosen one first
     n_beside: int = 0  # calls of the model outside the conversation
     n_parts: int = 0  # records that repeat or describe samples
@@ -125,16 +124,14 @@ class _Reader:
         elif "epoch" in value:
             log.listed.add((label(value.get("id")), label(value.get("epoch"))))
         samples = sequence(value.get("samples")) if "eval" in value else []
-        self.report.n_records += len(samples) - 1
+        self.report.accounts.found[record.source] -= 1  # its samples are counted instead; without any it is no record
         self.n_parts += not samples
-        for sample in samples:
-            self.numbers[record.source] += 1
-            number = self.numbers[record.source]
-            if not isinstance(sample, dict):
-                text = "this is no sample (an object with messages), so it was set aside"
-                self.report.at(record.source, number).lose("samples", "not a sample", text, sample)
+        for sample in parts_of(record, "samples", samples, self.report):
+            if isinstance(sample.value, dict):
+                yield sample
                 continue
-            yield Record(number, sample, canonical_json(sample), record.source)
+            text = "this is no sample (an object with messages), so it was set aside"
+            self.report.at(sample.source, sample.number).lose("samples", "not a sample", text, sample.raw)
 
     def _conversation(self, record: Record, log: _Log, place: Place) -> Conversation:
         """The conversation of one sample, with its reward and its ending."""
@@ -223,8 +220,10 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     """Read logs into rows, one per tool call or reply of each sample and epoch."""
     reader = _Reader(report)
     runs = gather(reader.conversations(records), report)
+    whole = report.accounts.parts
     for row in runs.gathered.rows:
-        _add_eval(row, reader.logs[log_of(row["source_file"])].eval)
+        source: str = row["source_file"]
+        _add_eval(row, reader.logs[log_of(whole.get(source, source))].eval)
     if not runs.gathered.rows and not report.problems:
         text = "the log holds no sample, only what describes it; give the whole .eval file, or all files of its folder"
         report.at(report.source).lose("samples", "no samples", text)

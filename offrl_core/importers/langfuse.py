@@ -89,7 +89,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
         records: records of the files, in order.
         report: gets the problems, and notes on rewards and on what the export leaves out.
     """
-    return read_spans(records, report, _parse, _ADVICE)
+    return read_spans(records, report, _parse, _ADVICE, whole="trace")
 
 
 def _parse(record: Record, place: Place) -> Iterator[Span | Trace]:

@@ -47,6 +47,7 @@ class Result(NamedTuple):
     name: str | None = None
     ordered: bool = False  # the format has no ids: pairing by order is its rule then, not a repair
     metadata: Row | None = None
+    stands_in: int | None = None  # index of its message; the engine fills it in
 
 
 @dataclass(slots=True)
@@ -166,21 +167,23 @@ def join_singles(
         else:
             yield record
     for single in singles.values():
+        report.accounts.units[single[0].source] = "message"
         report.notes.append(f"{len(single):,} single messages were read as one conversation.")
         yield joined(single, report)
 
 
 def parts_of(record: Record, name: str, values: Sequence[Any], report: ImportReport) -> Iterator[Record]:
     """A record for each item of a list in it, where one document holds many runs: its parts count as a file."""
-    report.n_records += len(values) - 1
     place = f"{record.source}/{name}" if record.number == 1 else f"{record.source}/{record.number}/{name}"
+    report.accounts.found[place] += len(values)
+    report.accounts.parts[place] = report.accounts.parts.get(record.source, record.source)
     for number, value in enumerate(values, 1):
         yield Record(number, value, json.dumps(value, ensure_ascii=False), place)
 
 
 def joined(records: Sequence[Record], report: ImportReport) -> Record:
     """One record for several: a list of their values, so that a run keeps its whole evidence in one place."""
-    report.n_records -= len(records) - 1
+    report.accounts.group([(record.source, record.number) for record in records])
     raw = "[" + ",\n".join(record.raw for record in records) + "]"
     return Record(records[0].number, [record.value for record in records], raw, records[0].source)
 
@@ -220,10 +223,11 @@ def _turns(conversation: Conversation, place: Place, found: Counter[str]) -> lis
         message = messages[position]
         if message.role == "assistant":
             _take_reply(turns, position, message, found)
-        if message.results and turns:
-            turns[-1].results += message.results
-        elif message.results:
-            _before_any_reply(message.results, place, found)
+        results = [result._replace(stands_in=message.index) for result in message.results]
+        if turns:
+            turns[-1].results += results
+        else:
+            _before_any_reply(results, place, found)
         if message.role == "user" and turns and turns[-1].answer is None:
             turns[-1].answer = message.text
     _pair(turns, place)
@@ -268,7 +272,7 @@ def _before_any_reply(results: Sequence[Result], place: Place, found: Counter[st
 def _orphan(result: Result, place: Place) -> None:
     """Report a tool result that belongs to no call; it stays in the raw record."""
     message = "a tool result belongs to no call of its turn (or to one already answered), so no step shows it"
-    place.lose("tool_call_id", "result without a call", message, result.text)
+    place.item(result.stands_in).lose("tool_call_id", "result without a call", message, result.text)
 
 
 def _pair(turns: list[_Turn], place: Place) -> None:
@@ -309,7 +313,7 @@ def _pair_by_order(turn: _Turn, result: Result, place: Place) -> bool:
     turn.paired[next((i for i in free if result.name and calls[i].name == result.name), free[0])] = result
     if not result.ordered:
         message = "a call or its result has no id; they were paired by their order in the turn"
-        place.mend("tool_call_id", "result paired by order", message, result.text)
+        place.item(result.stands_in).mend("tool_call_id", "result paired by order", message, result.text)
     return True
 
 

@@ -178,10 +178,10 @@ def _without_metadata_rows(records: Iterable[Record], report: ImportReport) -> I
     for record in records:
         if isinstance(record.value, dict) and list(record.value) == ["metadata"]:
             n += 1
+            report.accounts.found[record.source] -= 1  # it is no conversation
         else:
             yield record
     if n:
-        report.n_records -= n
         report.notes.append(f"Records that hold only metadata of a file, and give no step: {n:,}.")
 
 

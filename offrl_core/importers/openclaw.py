@@ -14,6 +14,7 @@ from offrl_core.importers.fields import Gathered, Row, finite_number, label, map
 from offrl_core.importers.messages import Call, Conversation, Message, Result, each_record, failure, gather
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
+from offrl_core.wording import counted
 
 EXAMPLE = b"""\
 {"type": "agent.start", "sessionKey": "agent:main:main", "agentId": "main", "prompt": "Any mail?", "seq": 1, "ts": 1772831320907}
@@ -49,7 +50,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     """
     ends: dict[str, Record] = {}
     skipped: Counter[str] = Counter()
-    open_sessions: dict[str, Record] = {}
+    events: dict[str | None, list[Record]] = {}  # that are no end, by session
 
     def sort_out(record: Record, place: Place) -> None:
         event = mapping(record.value)
@@ -57,21 +58,24 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
         if not _is_event(event):
             place.lose(None, "not an event", "this is no event with type, seq and ts, so it was set aside", record.raw)
         elif event["type"] == "agent.end" and session and isinstance(event.get("messages"), list):
-            skipped["agent.end that a later one repeats"] += session in ends
-            report.n_records -= session in ends
+            if earlier := ends.get(session):
+                skipped["agent.end that a later one repeats"] += 1
+                report.accounts.idle[earlier.source] += 1
             ends[session] = record
         else:
             skipped[event["type"]] += 1
-            report.n_records -= 1  # sessions are the records; their ends hold all of them
-            if session:
-                open_sessions.setdefault(session, record)
+            events.setdefault(session, []).append(record)
 
     each_record(records, report, sort_out)
-    for session, record in open_sessions.items():
-        if session not in ends:
-            report.n_records += 1
-            message = f"session {session} has no end with its messages in this log, so it gives no step"
-            report.at(record.source, record.number).lose("sessionKey", "session without an end", message, record.raw)
+    for session, found in events.items():
+        if session is None or session in ends:  # the end holds all of its session
+            report.accounts.idle.update(record.source for record in found)
+            continue
+        report.accounts.group([(record.source, record.number) for record in found])
+        n = counted(len(found), "event")
+        message = f"session {session} has no end with its messages in this log, so its {n} give no step"
+        place = report.at(found[0].source, found[0].number)
+        place.lose("sessionKey", "session without an end", message, found[0].raw)
     conversations: dict[str, Conversation] = {}
 
     def parse(record: Record, place: Place) -> None:

@@ -31,6 +31,7 @@ from offrl_core.importers.fields import (
     tools_columns,
     unused_id,
 )
+from offrl_core.importers.messages import joined
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.schema import short_hash
@@ -127,11 +128,10 @@ def _join_events(records: Iterable[Record], report: ImportReport) -> Iterator[Re
             yield from group
             continue
         events = list(group)
-        report.n_records -= len(events) - 1
+        report.accounts.units |= dict.fromkeys((record.source for record in events), "event")
         if len(events) > 1:
             report.notes.append(f"{source}: {len(events):,} events were read as one run.")
-        raw = "[" + ",\n".join(record.raw for record in events) + "]"
-        yield Record(events[0].number, [record.value for record in events], raw, events[0].source)
+        yield joined(events, report)
 
 
 def _run_of(record: Record) -> str:

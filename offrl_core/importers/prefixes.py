@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from offrl_core.importers.messages import Conversation, Message
+from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport
 from offrl_core.wording import counted
 
@@ -54,8 +55,8 @@ class _Known:
     runs: list[_Run] = field(default_factory=list)
     whole: dict[int, list[_Run]] = field(default_factory=dict)
     within: dict[int, _Run] = field(default_factory=dict)
-    again: int = 0  # logs of a call that was already logged
-    idle: int = 0  # records that add no decision of their own
+    again: list[Record] = field(default_factory=list)  # logs of a call that was already logged
+    idle: list[Record] = field(default_factory=list)  # records that add no decision of their own
 
     def add(self, run: _Run, begin: int) -> None:
         """Register a run by all of its beginnings after the given one that hold a decision."""
@@ -79,7 +80,7 @@ def put_together(logged: Sequence[Logged], report: ImportReport) -> list[Convers
         _place(item, known)
     for run in known.runs:
         _settle_rewards(run, report)
-    report.n_records -= known.again + known.idle
+    report.accounts.idle.update(record.source for record in (*known.again, *known.idle))
     report.notes += _notes(known)
     conversations = [item.conversation for item in alone] + [run.conversation for run in known.runs]
     # A branch names its parent's episode, so parents come first whatever their place in the file.
@@ -99,7 +100,7 @@ def _place(item: Logged, known: _Known) -> None:
     conversation = item.conversation
     keys = _keys(conversation.messages)
     if item.call and any((keys[-1], item.call.reply_id) in run.replies for run in known.whole.get(keys[-1], ())):
-        known.again += 1
+        known.again.append(item.conversation.record)
         return
     first = _first_decision(conversation.messages)
     # From the longest beginning to the shortest: the whole of a run is better than its middle.
@@ -128,7 +129,8 @@ def _continue(run: _Run, item: Logged, keys: list[int], n: int, known: _Known) -
     """Let a run grow by what a record has beyond it."""
     longer = item.conversation
     known.whole[run.keys[-1]].remove(run)
-    known.idle += not any(message.role == "assistant" for message in longer.messages[n:])
+    if not any(message.role == "assistant" for message in longer.messages[n:]):
+        known.idle.append(longer.record)
     conversation = run.conversation
     conversation.messages = conversation.messages[:n] + longer.messages[n:]
     conversation.name = longer.name or conversation.name
@@ -206,5 +208,5 @@ def _notes(known: _Known) -> list[str]:
             "their own that begin after the fork, with the other one as their parent_episode."
         )
     if known.again:
-        notes.append(f"{counted(known.again, 'record')} of a call that another record already logs; counted once.")
+        notes.append(f"{counted(len(known.again), 'record')} of a call that another record already logs; counted once.")
     return notes

@@ -158,6 +158,17 @@ class RawRecords:
 
         self.add(source, numbers, line, offsets)
 
+    def numbers(self) -> dict[str, IntArray]:
+        """Numbers of the records, rising, by file."""
+        found: dict[str, list[IntArray]] = {}
+        for part in self._parts:
+            found.setdefault(part.source, []).append(part.numbers)
+        numbers = {source: np.unique(np.concatenate(arrays)) for source, arrays in found.items()}
+        for source in {source for source, _ in self._dropped}:
+            dropped = [number for name, number in self._dropped if name == source]
+            numbers[source] = np.setdiff1d(numbers[source], dropped)
+        return numbers
+
     def extend(self, other: RawRecords) -> None:
         """Add all records of another."""
         self._parts += other._parts

@@ -12,6 +12,7 @@ from itertools import chain
 from typing import Any
 
 from offrl_core.errors import TraceFormatError
+from offrl_core.importers.accounts import RECORD
 from offrl_core.importers.containers import part_sentence
 from offrl_core.importers.fields import Gathered
 from offrl_core.importers.raw_text import FileText
@@ -35,6 +36,7 @@ class ImporterSpec:
     ``companions`` are patterns of file names: a file that no importer knows and that lies beside files of this format
     is given to ``read`` too (the reward of a run in a file of its own, say).
     ``by_columns``: large files of this format are read by ``trace_columns`` instead, to the same end.
+    ``unit``: what the format calls what a record number counts, in the singular ("line", "conversation").
     """
 
     name: str
@@ -45,6 +47,7 @@ class ImporterSpec:
     example_name: str
     companions: tuple[str, ...] = ()
     by_columns: bool = False
+    unit: str = RECORD
 
 
 class Source:
@@ -55,7 +58,6 @@ class Source:
         size: its bytes.
         format: name of its format, once that is known.
         why: why it has that format.
-        n_looked_at: records that were counted in the report when the file was only looked at.
         tick: called with the fraction of the file that was read.
     """
 
@@ -63,7 +65,6 @@ class Source:
         """Take the content of a file, or one that stays on the disk as long as its lines can be read from there."""
         self.name, self.size = name, data.size if isinstance(data, FileText) else len(data)
         self.format = self.why = ""
-        self.n_looked_at = 0
         self.tick: Progress = lambda fraction: None
         self._data: bytes | FileText = data
         self._head: list[Record] | None = None
@@ -103,13 +104,12 @@ class Source:
         """All records, once."""
         records = self._again(self._content(), report) if self._head is None else chain(self._head, self._rest)
         self._head, self._rest, self._data = None, iter(()), b""  # read once, so nothing keeps it in memory
-        n_before = report.n_records
         try:
             for record in records:
                 self.note(record)
                 yield record
         except TraceFormatError as error:  # of an adopted file, which nobody could read before either
-            report.n_records = n_before  # what isn't read at all is told as a file, not as records
+            report.accounts.forget(self.name)  # what isn't read at all is told as a file, not as records
             report.lose_file(self.name, part_sentence(self.name, error))
 
     def as_lines(self) -> tuple[list[Record], FileText, int, int] | None:

@@ -80,7 +80,7 @@ def read_records(
     Args:
         name: what to call the file in sentences; nothing is concluded from it.
         data: the bytes, unpacked: JSON in any of its layouts, CSV, other text, Parquet, Arrow, HDF5 or TFRecord.
-        report: gets the problems and ``n_records``.
+        report: gets the problems and the number of records.
         progress: called with the fraction read so far, 0 to 1.
 
     Raises:
@@ -230,8 +230,8 @@ def _parses(text: str) -> bool:
 def _lines(name: str, data: bytes, report: ImportReport, tick: Progress) -> Iterator[Record]:
     """JSON lines: a line that is not JSON costs that line only."""
     for number, offset, line in split_lines(data):
-        report.n_records += 1
-        if not report.n_records % _PROGRESS_EVERY:
+        report.accounts.found[name] += 1
+        if not report.accounts.found[name] % _PROGRESS_EVERY:
             tick(offset / len(data))
         if record := line_record(name, number, offset, FilePart(data, offset, offset + len(line)), report):
             yield record
@@ -284,7 +284,7 @@ def _values(name: str, data: bytes, start: int, report: ImportReport, tick: Prog
             window.skip()
             continue
         number += 1
-        report.n_records += 1
+        report.accounts.found[name] += 1
         tick(window.offset / len(data)) if not number % _PROGRESS_EVERY else None
         start = window.offset
         place = report.at(name, number, start)
@@ -343,5 +343,5 @@ def _other_text(name: str, data: bytes, report: ImportReport, tick: Progress) ->
     text = data.decode().removeprefix("\ufeff")
     if looks_like_csv(text):
         return csv_rows(name, text, report, tick)
-    report.n_records += 1
+    report.accounts.found[name] += 1
     return iter([Record(1, text, text, name, 0)])

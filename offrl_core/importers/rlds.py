@@ -61,7 +61,7 @@ def rlds_episodes(name: str, data: bytes, report: ImportReport, tick: Callable[[
         )
     left_out: Counter[str] = Counter()
     for number, offset, features in found:
-        report.n_records += 1
+        report.accounts.found[name] += 1
         place = report.at(name, number + 1, offset)
         try:
             episode = _episode(number, features, place, left_out, ends_count=ends_count)
@@ -112,7 +112,7 @@ def _examples(
         reason = damage or str(unread[0][2])
         raise TraceFormatError(f"{name} is a TFRecord file, but damaged ({reason}). Copy it again.")
     for number, offset, problem in unread:
-        report.n_records += 1
+        report.accounts.found[name] += 1
         report.at(name, number + 1, offset).lose_unread(problem)
     return found, damage
 

@@ -115,9 +115,10 @@ def _one_by_one(records: Iterable[Record], report: ImportReport) -> Iterator[Rec
     """Each conversation as a record of its own, with its split."""
     for record in records:
         parts = _parts(record.value)
-        if not parts:
+        if not any(parts.values()):
             yield record
-        report.n_records += max(0, len(parts) - 1)
+            continue
+        report.accounts.found[record.source] -= 1  # its conversations are counted instead
         for split, items in parts.items():
             values = [{"split": split} | item if isinstance(item, dict) else item for item in items]
             yield from parts_of(record, split, values, report)

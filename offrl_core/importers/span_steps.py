@@ -60,7 +60,9 @@ class _Reading:
     scored_spans: int = 0
 
 
-def read_spans(records: Iterable[Any], report: ImportReport, parse: Parse, advice: str) -> Gathered:
+def read_spans(
+    records: Iterable[Any], report: ImportReport, parse: Parse, advice: str, whole: str = "document"
+) -> Gathered:
     """Read the traces of an import into rows.
 
     Args:
@@ -68,8 +70,9 @@ def read_spans(records: Iterable[Any], report: ImportReport, parse: Parse, advic
         report: gets the problems and notes.
         parse: the dialect: gives the spans and traces of one record.
         advice: how to export what is missing, where the replies of the model weren't recorded.
+        whole: what a record is called that holds several spans.
     """
-    trees = trees_of(records, report, parse)
+    trees = trees_of(records, report, parse, whole)
     reading = _Reading(Runs(report), choose(trees))
     gathered = reading.runs.gathered
     for tree in trees:

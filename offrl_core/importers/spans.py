@@ -114,13 +114,14 @@ class Tree:
 Parse = Callable[[Record, Place], Iterable[Span | Trace]]
 
 
-def trees_of(records: Iterable[Record], report: ImportReport, parse: Parse) -> list[Tree]:
+def trees_of(records: Iterable[Record], report: ImportReport, parse: Parse, whole: str = "document") -> list[Tree]:
     """Group the spans of all records to traces, in the order in which these first appear.
 
     Args:
         records: records of the files, in order.
         report: gets the records that hold no span, and spans that came twice.
         parse: gives the spans and traces of one record.
+        whole: what a record is called that holds several spans.
     """
     traces: dict[str, Trace] = {}
     spans: dict[str, dict[str, Span]] = {}
@@ -137,6 +138,8 @@ def trees_of(records: Iterable[Record], report: ImportReport, parse: Parse) -> l
         if not found and report.n_lost == n_lost:  # the dialect may have said why
             message = "the record holds no span or trace that can be read, so it was set aside"
             place.lose(None, "not a span", message, record.raw)
+        if sum(isinstance(item, Span) for item in found) > 1:
+            report.accounts.units[record.source] = whole
         for item in found:
             name = item.id if isinstance(item, Trace) else item.trace
             of_trace = spans.setdefault(name, {})

@@ -146,9 +146,20 @@ class StepParts:
         """File and record of some steps."""
         names = list(self._files)
         wanted = places if self._kept is None else self._kept[places]
+        files, records = self._places()
+        return [(names[file], int(record)) for file, record in zip(files[wanted], records[wanted], strict=True)]
+
+    def places(self) -> tuple[list[str], NDArray[np.int32], NDArray[Any]]:
+        """Names of the files, and the number of the file and the record of each of the N steps."""
+        files, records = self._places()
+        kept = slice(None) if self._kept is None else self._kept
+        return list(self._files), files[kept], records[kept]
+
+    def _places(self) -> tuple[NDArray[np.int32], NDArray[Any]]:
+        """Files and records of all steps, also of those that were dropped."""
         files, records = np.concatenate(self._file_numbers), np.concatenate(self._records)
         self._file_numbers, self._records = [files], [records]
-        return [(names[file], int(record)) for file, record in zip(files[wanted], records[wanted], strict=True)]
+        return files, records
 
     def rename(self, renamed: dict[str, str]) -> None:
         """Give episodes other names."""

@@ -32,6 +32,7 @@ from offrl_core.importers.fields import (
     text_of,
     unused_id,
 )
+from offrl_core.importers.messages import joined
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.schema import canonical_json, short_hash
@@ -135,10 +136,9 @@ def _join_messages(records: Iterable[Record], report: ImportReport) -> Iterator[
             yield from group
             continue
         messages = list(group)
-        report.n_records -= len(messages) - 1
+        report.accounts.units[source] = "message"
         report.notes.append(f"{source}: {len(messages):,} messages were read as one run.")
-        raw = "[" + ",\n".join(record.raw for record in messages) + "]"
-        yield Record(messages[0].number, [record.value for record in messages], raw, source)
+        yield joined(messages, report)
 
 
 def _is_message(value: Any) -> bool:

@@ -50,6 +50,7 @@ class Verdicts:
                 row["reward"], row["reward_source"] = float(verdict), "verifier (SWE-bench report)"
                 used.add(row["task"])
         for record in self.reports:
+            runs.report.accounts.beside(record.source, "verdict file")
             if used:
                 runs.gathered.raw[record.source, record.number] = record.raw
             else:

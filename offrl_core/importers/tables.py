@@ -60,6 +60,6 @@ def _rows(
     for batch in batches:
         for value in batch.to_pylist():
             number += 1
-            report.n_records += 1
+            report.accounts.found[name] += 1
             yield Record(number, value, canonical_json(value), name)
         tick(number / n_rows)

@@ -98,6 +98,7 @@ def _simulations(records: Iterable[Record], info: Row, report: ImportReport) -> 
             message = "the result holds no simulations: give the files of its folder 'simulations', too"
             report.at(record.source, record.number).lose("simulations", "no simulations", message, record.raw)
             continue
+        report.accounts.found[record.source] -= 1  # its simulations are counted instead
         yield from parts_of(record, "simulations", simulations, report)
 
 

@@ -258,7 +258,7 @@ def _completed(
     lines: _Lines, chunk: _Chunk, steps: Steps, places: IntArray, report: ImportReport, raw: RawRecords
 ) -> Steps:
     """Read the other lines one by one, and put all of the chunk into the order of the file."""
-    report.n_records += len(places)
+    report.accounts.found[lines.name] += len(places)
     others = np.delete(np.arange(len(chunk.starts)), places)
     read, sizes = [places], [chunk.ends[places] - chunk.starts[places]]
     starts = [chunk.starts[places]]
@@ -266,7 +266,7 @@ def _completed(
     for place in others.tolist():
         start, end = int(chunk.starts[place]), int(chunk.ends[place])
         for _, at, line in split_lines(chunk.data[start:end]):
-            report.n_records += 1
+            report.accounts.found[lines.name] += 1
             offset = chunk.offset + start + at
             part = FilePart(chunk.data, start + at, start + at + len(line))
             record = line_record(lines.name, int(chunk.numbers[place]), offset, part, report)

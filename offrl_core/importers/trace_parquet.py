@@ -51,7 +51,7 @@ def flat_steps(
             leaves = table_leaves(cursor, table) if is_flat else None
             columns, odd = columns_of_leaves(cursor, leaves) if leaves else ({}, np.ones(len(batch), dtype=bool))
             odd[: max(0, len(head) - n)] = True  # these were looked at, and are counted
-            report.n_records += len(batch) - min(len(batch), max(0, len(head) - n))
+            report.accounts.found[name] += len(batch) - min(len(batch), max(0, len(head) - n))
             columns |= {"record": pa.array(np.arange(n + 1, n + 1 + len(batch)))}
             found = _merged(name, table, columns, odd, n, report)
             _add_rows(raw, name, found[0], text_of)

@@ -160,7 +160,7 @@ def _is_run(record: Record, beside: _Beside, runs: Runs) -> bool:
     if is_run:
         return True
     if results or is_settings or record.source.endswith(("log_files.txt", "error.txt")):
-        runs.report.n_records -= 1  # it says something about runs and is none
+        runs.report.accounts.found[record.source] -= 1  # it says something about runs and is none
         if not results and not is_settings:
             runs.skipped[PurePath(record.source).name] += 1
         return False

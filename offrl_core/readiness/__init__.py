@@ -71,6 +71,7 @@ class Fix:
 
 
 PROBLEMS_TOLD = 20
+LOSSES_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +211,7 @@ def _import_summary(report: ImportReport) -> ImportSummary:
         n_problems=report.tally.total(),
         n_lost=report.n_lost,
         problems=tuple(p.sentence() for p in sorted(report.problems, key=lambda p: not p.lost)[:PROBLEMS_TOLD]),
-        notes=tuple(report.notes),
+        notes=tuple(filter(None, (*report.losses()[:LOSSES_TOLD], report.torn_sentence(), *report.notes))),
     )
 
 

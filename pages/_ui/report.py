@@ -15,6 +15,7 @@ from offrl_core.wording import counted
 from . import layout, work
 
 MAX_PROBLEMS = 1000
+MAX_LOSSES = 5
 
 
 def render_report(now: work.Current) -> None:
@@ -28,6 +29,10 @@ def render_report(now: work.Current) -> None:
         )
         return
     st.markdown(f"**{report.sentence()}**")
+    for sentence in report.losses()[:MAX_LOSSES]:
+        st.caption(f":material/content_cut: {layout.plain(sentence, 300)}")
+    if report.torn:
+        st.caption(f":material/content_cut: {layout.plain(report.torn_sentence(), 400)}", help=layout.tip("torn"))
     titles = [spec.title for name in report.format.split(", ") if (spec := orl.IMPORTERS.get(name))]
     st.caption(f"Read as {' and '.join(titles) or report.format}: {layout.plain(report.why, 300)}")
     for note in report.notes:

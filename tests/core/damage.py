@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers import IMPORTERS, read_source
+from offrl_core.importers.report import ImportReport
 
 _VALUES = [
     None,
@@ -91,7 +92,7 @@ def assert_read_or_reported(content: bytes, format: str | None) -> None:
     if imported is None:
         return
     report = imported.report
-    assert report.n_records_read + report.n_lost >= report.n_records
+    assert_accounts(report)
     by_episode: dict[str, list[dict[str, Any]]] = {}
     for row in imported.steps.to_pylist():
         by_episode.setdefault(row["episode_id"], []).append(row)
@@ -103,6 +104,20 @@ def assert_read_or_reported(content: bytes, format: str | None) -> None:
         assert {(row["terminal"], row["timeout"]) for row in rows[:-1]} <= {(False, False)}
         calls = [(row["decision_id"], row["call_index"]) for row in rows]
         assert len(set(calls)) == len(calls)
+
+
+def assert_accounts(report: ImportReport) -> None:
+    """Each record was either read or lost, counted apart from each other, and each lost one is named by a problem."""
+    for counts in report.by_file:
+        assert counts.n_read + counts.n_lost == counts.n, counts
+    assert sum(counts.n for counts in report.by_file) == report.n_records
+    assert (report.n_records_read + report.n_records_lost) == report.n_records
+    named = {(problem.file, problem.record) for problem in report.problems if problem.lost}
+    for counts in report.by_file:
+        if counts.file not in report.unread_files and counts.unit not in ("line", "event"):
+            of_file = {(file, n) for file, n in named if file == counts.file or file.startswith(f"{counts.file}/")}
+            assert len(of_file) >= counts.n_lost, counts
+    assert len(set(report.torn)) == len(report.torn) <= report.n_episodes
 
 
 def example(format: str) -> bytes:

@@ -20,6 +20,7 @@ from offrl_core.errors import TraceFormatError
 from offrl_core.importers import IMPORTERS, containers, engine, read_source, read_sources, recognition
 from offrl_core.importers.containers import Limits, plain_files
 from offrl_core.importers.report import ImportReport
+from tests.core.damage import assert_accounts
 from tests.traces import shared_trace
 
 STEPS = b'{"episode_id": "e", "t": 0, "action": "a"}\n{"episode_id": "e", "t": 1, "action": "b"}\n'
@@ -160,7 +161,7 @@ def test_one_bad_member_costs_that_member() -> None:
         ("bad.gz", b"\x1f\x8b no gzip"),
     )
     imported = read_source("f", data)
-    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 7 problems, 7 with data set aside."
+    assert imported.report.sentence() == "Read 2 of 2 rows: 2 steps in 1 episode; 7 files unreadable; 7 problems."
     assert Counter(kinds(imported.report)) == Counter(
         (f"f/{name}", "unreadable file")
         for name in "model/data.pkl pointer.json empty.json page.html image.png other.jsonl bad.gz".split()
@@ -190,7 +191,7 @@ def test_an_encrypted_or_strangely_packed_or_altered_member_is_named() -> None:
 def test_an_unreadable_companion_costs_a_file_and_no_record() -> None:
     run = IMPORTERS["swe_agent"].example
     imported = read_source("f", zipped(("a.traj", run), ("report.json", b'{"resolved_ids": ["x"')))
-    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 problem, 1 with data set aside."
+    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 file unreadable; 1 problem."
     assert kinds(imported.report) == [("f/report.json", "unreadable file")]
 
 
@@ -252,9 +253,7 @@ def test_one_bad_member_is_counted_once() -> None:
         data = bytearray(zipped(("a.jsonl", STEPS), (name, content), method=zipfile.ZIP_STORED))
         data[data.index(content) + len(content) // 2] ^= 0xFF
         imported = read_source("f", bytes(data))
-        assert (
-            imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 1 problem, 1 with data set aside."
-        )
+        assert imported.report.sentence() == "Read 2 of 2 rows: 2 steps in 1 episode; 1 file unreadable; 1 problem."
         assert kinds(imported.report) == [(f"f/{name}", "unreadable file")]
         assert "checksum" in imported.report.problems[0].message
         assert (imported.report.n_lost, imported.report.counts()) == (1, {"unreadable file": 1})
@@ -356,7 +355,9 @@ def test_a_cut_or_damaged_tar_keeps_the_whole_members() -> None:
     )
     cut = data[: data.index(CHAT) + len(CHAT) + 9]
     imported = read_source("f", cut)
-    assert imported.report.sentence() == "Read 3 of 4 records: 3 steps in 2 episodes; 2 problems."
+    assert imported.report.sentence() == (
+        "Read 2 of 2 rows, 1 of 2 conversations (1 lost): 3 steps in 2 episodes; 1 file damaged; 2 problems."
+    )
     assert kinds(imported.report) == [("f/b.jsonl", "damaged file"), ("f/b.jsonl", "not JSON")]
     header = bytearray(data)
     header[header.index(b"b.jsonl")] = 0
@@ -446,7 +447,7 @@ def test_files_of_several_formats_are_read_together() -> None:
     assert report.why.startswith(
         "trace_schema in 2 files (found episode_id, t and action in 2 of the first 2 records); "
     )
-    assert report.sentence() == "Read 5 of 5 records: 5 steps in 3 episodes; no problems."
+    assert report.sentence() == "Read 4 of 4 rows, 1 of 1 conversation: 5 steps in 3 episodes; no problems."
     assert Counter(imported.steps["source_file"].to_pylist()) == {"a": 2, "c": 2, "b": 1}
     assert imported.records["source_file"].to_pylist() == ["a", "a", "b", "c", "c"]
     # What only one of the formats lacks is not said of the whole log.
@@ -465,7 +466,7 @@ def test_files_of_one_name_and_episodes_of_one_id_are_told_apart() -> None:
 def test_one_unreadable_file_costs_that_file() -> None:
     files = [("a", STEPS), ("b", b""), ("c", b'{"x": 1}\n{"x": 2}'), ("d", b"\x80\x04"), ("e", b"plain words")]
     imported = read_sources(files)
-    assert imported.report.sentence() == "Read 2 of 2 records: 2 steps in 1 episode; 4 problems, 4 with data set aside."
+    assert imported.report.sentence() == "Read 2 of 2 rows: 2 steps in 1 episode; 4 files unreadable; 4 problems."
     assert sorted(kinds(imported.report)) == [(name, "unreadable file") for name in "bcde"]
     with pytest.raises(TraceFormatError, match="None of these 4 files can be read") as caught:
         read_sources(files[1:])
@@ -512,7 +513,9 @@ def test_files_beyond_the_memory_kept_for_looking_are_read_again(monkeypatch: py
     assert again.steps.equals(once.steps)
     assert again.records.equals(once.records)
     assert (
-        again.report.sentence() == once.report.sentence() == "Read 8 of 16 records: 8 steps in 4 episodes; 8 problems."
+        again.report.sentence()
+        == once.report.sentence()
+        == "Read 8 of 16 rows (8 lost): 8 steps in 4 episodes; 8 problems."
     )
 
 
@@ -572,7 +575,7 @@ def test_two_formats_in_one_archive_are_counted_honestly(
     except TraceFormatError:
         return
     report = imported.report
-    assert report.n_records_read <= report.n_records <= report.n_records_read + report.n_lost
+    assert_accounts(report)
     assert report.n_steps == imported.steps.num_rows
     assert report.n_episodes == len(set(imported.steps["episode_id"].to_pylist()))
     assert sum(report.counts().values()) == len(report.problems)

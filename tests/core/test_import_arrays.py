@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers import Imported, array_stores, read_source, read_sources
 from offrl_core.importers.arrays import EXAMPLE, sniff
+from tests.core.damage import assert_accounts
 from tests.traces import shared_trace
 
 CARTPOLE = "minari/cartpole_noisy-pd-v0/data/main_data.hdf5"
@@ -91,7 +92,7 @@ def notes(imported: Imported) -> str:
 def test_real_minari_agrees_with_its_arrays() -> None:
     path = shared_trace(CARTPOLE)
     imported = read_source("main_data.hdf5", path.read_bytes())
-    assert imported.report.sentence() == "Read 25 of 25 records: 9,756 steps in 25 episodes; no problems."
+    assert imported.report.sentence() == "Read 25 of 25 episodes: 9,756 steps in 25 episodes; no problems."
     found = rows(imported)
     assert list(dict.fromkeys(row["episode_id"] for row in found)) == [f"episode-{i}" for i in range(25)]
     by_episode = {i: [row for row in found if row["episode_id"] == f"episode-{i}"] for i in range(25)}
@@ -120,7 +121,7 @@ def test_real_metadata_tells_actions_environment_and_policy() -> None:
         for name, data in files:
             archive.writestr(name, data)
     for imported in (read_sources(files), read_source("minari.zip", sink.getvalue())):
-        assert imported.report.sentence() == "Read 25 of 25 records: 9,756 steps in 25 episodes; no problems."
+        assert imported.report.sentence() == "Read 25 of 25 episodes: 9,756 steps in 25 episodes; no problems."
         (first, *_) = rows(imported)
         assert first["available_tools"] == ["0", "1"]
         assert first["environment_version"] == first["task"] == "CartPole-v1"
@@ -133,7 +134,7 @@ def test_real_metadata_tells_actions_environment_and_policy() -> None:
 def test_real_d4rl_agrees_with_its_arrays() -> None:
     path = shared_trace("d4rl_hdf5/pendulum_d4rl_layout.hdf5")
     imported = read_source("f", path.read_bytes())
-    assert imported.report.sentence() == "Read 8 of 8 records: 1,600 steps in 8 episodes; no problems."
+    assert imported.report.sentence() == "Read 8 of 8 episodes: 1,600 steps in 8 episodes; no problems."
     found = rows(imported)
     with h5py.File(path) as file:
         assert int(file["timeouts"][()].sum()) == 8
@@ -154,7 +155,7 @@ def test_real_d4rl_agrees_with_its_arrays() -> None:
 def test_real_d3rlpy_agrees_with_its_arrays() -> None:
     path = shared_trace("d3rlpy_h5/pendulum_v2_1.h5")
     imported = read_source("f", path.read_bytes())
-    assert imported.report.sentence() == "Read 5 of 5 records: 1,000 steps in 5 episodes; no problems."
+    assert imported.report.sentence() == "Read 5 of 5 episodes: 1,000 steps in 5 episodes; no problems."
     with h5py.File(path) as file:
         flags = [bool(file[f"terminated_{i}"][()]) for i in range(5)]
         rewards = np.concatenate([file[f"rewards_{i}"][:, 0] for i in range(5)])
@@ -246,7 +247,10 @@ def test_lengths_that_differ_and_missing_arrays_cost_as_little_as_they_can() -> 
             episode(terminations=None),
         ),
     )
-    assert imported.report.sentence() == "Read 4 of 6 records: 11 steps in 4 episodes; 4 problems."
+    assert (
+        imported.report.sentence()
+        == "Read 4 of 6 episodes (2 lost): 11 steps in 4 episodes, 2 of them torn; 4 problems."
+    )
     assert kinds(imported) == [
         (2, "arrays of different length", True),
         (3, "episode without arrays", True),
@@ -324,7 +328,7 @@ def test_minari_in_arrow_files() -> None:
         ("d/data/2/metadata.json", b'{"id": 2, "total_steps": 3, "seed": 7, "rewards_sum": 1.5, "rewards_mean": 0.5}'),
     ]
     imported = read_sources(files)
-    assert imported.report.sentence() == "Read 2 of 2 records: 6 steps in 2 episodes; no problems."
+    assert imported.report.sentence() == "Read 2 of 2 episodes: 6 steps in 2 episodes; no problems."
     found = rows(imported)
     assert {row["episode_id"] for row in found} == {"episode-2", "episode-10"}
     assert [row["action"] for row in found[:3]] == ["1", "0", "1"]
@@ -476,6 +480,7 @@ def test_any_damage_is_read_around_or_refused(edits: list[tuple[int, str, bytes]
             imported = read_source("f", content)
         except TraceFormatError:
             continue
+        assert_accounts(imported.report)
         assert imported.report.n_records_read == 2 or imported.report.n_lost
 
 

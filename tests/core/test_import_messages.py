@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from offrl_core.conversation import messages_of
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers import IMPORTERS, Imported, read_source, read_sources
+from tests.core.damage import assert_accounts
 from tests.traces import shared_trace
 
 DIALECTS = [
@@ -72,15 +73,15 @@ def result(text: str, id: str | None = "call_1", **fields: Any) -> dict[str, Any
     [
         # records read and in all, steps, episodes, problems
         ("openai_chat/invariant_sample_data.jsonl", "openai_chat", (3, 3, 9, 3, 1)),
-        ("openai_chat/openhands_fncall_messages.json", "openai_chat", (1, 1, 6, 1, 0)),
+        ("openai_chat/openhands_fncall_messages.json", "openai_chat", (14, 14, 6, 1, 0)),
         ("openai_chat/cookbook_drone_finetune_3rows.jsonl", "openai_chat", (3, 3, 3, 3, 0)),
         ("tau_bench/docent_tb_airline_single.json", "openai_chat", (1, 1, 20, 1, 0)),
         ("tau_bench/gpt-4o-airline_tasks0-5_4trials.json", "openai_chat", (24, 24, 350, 24, 0)),
         ("webarena/invariant_webarena_step_agent.jsonl", "openai_chat", (2, 2, 9, 2, 7)),
-        ("anthropic_messages/anthropic_managed_custom_tools.jsonl", "anthropic_messages", (1, 1, 2, 1, 0)),
-        ("claude_code/daaain_edge_cases.jsonl", "claude_code", (2, 8, 4, 2, 6)),
-        ("claude_code/daaain_representative_messages.jsonl", "claude_code", (1, 1, 5, 1, 0)),
-        ("damaged/utf8_bom_crlf.jsonl", "claude_code", (1, 1, 1, 1, 0)),
+        ("anthropic_messages/anthropic_managed_custom_tools.jsonl", "anthropic_messages", (19, 19, 2, 1, 0)),
+        ("claude_code/daaain_edge_cases.jsonl", "claude_code", (13, 19, 4, 2, 6)),
+        ("claude_code/daaain_representative_messages.jsonl", "claude_code", (12, 12, 5, 1, 0)),
+        ("damaged/utf8_bom_crlf.jsonl", "claude_code", (3, 3, 1, 1, 0)),
         ("langchain_langgraph/state_messages_to_dict.json", "langchain_messages", (3, 3, 8, 3, 0)),
         ("generic_jsonl/adk_flow_complex_spark.session.json", "adk", (1, 1, 6, 1, 0)),
     ],
@@ -203,7 +204,7 @@ def test_a_log_that_leaves_a_run_in_its_middle_begins_at_the_fork() -> None:
         ("conversation-3", 1, "message", "conversation-1"),
         ("conversation-3", 2, "message", "conversation-1"),
     ]
-    assert imported.report.sentence() == "Read 4 of 4 records: 4 steps in 2 episodes; no problems."
+    assert imported.report.sentence() == "Read 5 of 5 conversations: 4 steps in 2 episodes; no problems."
     assert "1 conversation leave" in notes(imported)
     assert "1 record of a call that another record already logs" in notes(imported)
 
@@ -235,7 +236,7 @@ def test_records_per_turn_are_one_conversation_and_share_a_telling_call_id_at_fo
         ("conversation-1", 0, 1), ("conversation-1", 1, 3), ("conversation-4", 1, 4),
     ]  # fmt: skip
     assert rows(imported)[0]["tool_result"] == "1"
-    assert imported.report.sentence() == "Read 3 of 3 records: 3 steps in 2 episodes; no problems."
+    assert imported.report.sentence() == "Read 4 of 4 conversations: 3 steps in 2 episodes; no problems."
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_pictures_leave_a_mark_and_metadata_rows_are_counted() -> None:
         {"metadata": {"about": "x"}}, {"messages": [user([{"type": "text", "text": "q"}, picture]), says("a")]}
     )
     assert json.loads(rows(imported)[0]["state"])["user_goal"] == "q\n[image_url]"
-    assert imported.report.sentence().startswith("Read 1 of 1 record")
+    assert imported.report.sentence().startswith("Read 1 of 1 conversation")
     assert "only metadata of a file, and give no step: 1" in notes(imported)
 
 
@@ -414,7 +415,7 @@ def test_what_a_rewind_left_behind_is_an_episode_that_begins_at_the_fork() -> No
         ("s/left-at-line-3", 1, "s", '{"text":"left behind"}'),
     ]  # fmt: skip
     assert "1 part of session s lie on a way" in notes(imported)
-    assert imported.report.n_records == 1
+    assert imported.report.sentence() == "Read 7 of 7 lines: 3 steps in 2 episodes; no problems."
 
 
 def test_a_branch_of_a_branch_goes_on_where_it_leaves_it_and_says_each_problem_once() -> None:
@@ -725,11 +726,8 @@ def test_any_damage_is_read_or_reported(dialect: str, data: st.DataObject) -> No
         except TraceFormatError:
             continue
         read = set(zip(column(imported, "source_file"), column(imported, "record"), strict=True))
-        lost = {
-            (problem.file, problem.record) for problem in imported.report.problems if problem.lost and problem.record
-        }
         assert {(record["source_file"], record["record"]) for record in imported.records.to_pylist()} == read
-        assert len(read | lost) == imported.report.n_records
+        assert_accounts(imported.report)
         assert all(row["reward"] is None or isinstance(row["reward"], float) for row in rows(imported))
 
 

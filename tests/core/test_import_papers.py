@@ -240,7 +240,7 @@ def test_a_rendered_run_pairs_each_action_with_the_page_that_follows() -> None:
         web_page("[4] button", "stop [9.50]", "Done.", "The previous prediction you issued was \"I am lost\"."),
     )  # fmt: skip
     imported = read_sources([("run/render_7.html", data), ("run/merge_log.txt", verdicts(t7="PASS", t8="FAIL"))])
-    assert imported.report.sentence() == "Read 1 of 1 record: 4 steps in 1 episode; no problems."
+    assert imported.report.sentence() == "Read 1 of 1 run: 4 steps in 1 episode; no problems."
     assert "1 results in the logs belong to no run" in notes(imported)
     click, type_, none, stop = rows(imported)
     assert [row["action"] for row in (click, type_, none, stop)] == ["click", "type", "invalid", "stop"]
@@ -303,7 +303,7 @@ def test_results_and_settings_belong_to_the_runs_of_their_folder() -> None:
         ("c/render_7.html", run), ("c/error.txt", b"[Config file]: 7.json\nTraceback"),
     ]  # fmt: skip
     imported = read_sources(files)
-    assert imported.report.sentence() == "Read 3 of 3 records: 3 steps in 3 episodes; no problems."
+    assert imported.report.sentence() == "Read 3 of 3 runs: 3 steps in 3 episodes; no problems."
     found = {row["episode_id"]: (row["reward"], row["behavior_policy"], row["temperature"]) for row in rows(imported)}
     assert found == {"a/task-7": (0.0, "gpt-x", 0.5), "b/task-7": (1.0, "b", None), "c/task-7": (None, "c", None)}
     assert "log_files.txt 1, error.txt 1" in notes(imported)

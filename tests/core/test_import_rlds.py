@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from offrl_core.errors import TraceFormatError
 from offrl_core.importers import Imported, read_source, read_sources, rlds
 from offrl_core.importers.tf_records import _masked_checksum, _varints, example_features
+from tests.core.damage import assert_accounts
 
 Feature = list[bytes] | list[float] | list[int]
 
@@ -108,7 +109,7 @@ def test_features_come_back(numbers: list[int], texts: list[bytes], packed: bool
 def test_a_reward_belongs_to_its_own_step_and_the_last_step_has_no_action() -> None:
     imported = read(steps(4), steps(3, terminal=False), steps(3, terminal=False, last=False))
     assert imported.report.format == "arrays"
-    assert imported.report.sentence() == "Read 3 of 3 records: 8 steps in 3 episodes; no problems."
+    assert imported.report.sentence() == "Read 3 of 3 episodes: 8 steps in 3 episodes; no problems."
     assert column(imported, "action") == ["0", "1", "0", "0", "1", "0", "1", "0"]
     assert column(imported, "reward") == [0, 0.25, 0.5, 0, 0.25, 0, 0.25, 0.5]
     assert column(imported, "end_reason") == [None, None, "terminated", None, "truncated", None, None, "cut"]
@@ -165,12 +166,12 @@ def test_files_beside_the_records_are_not_counted() -> None:
     data = framed(example(steps()))
     files = [("d/features.json", described), ("d/x-train.tfrecord-00000-of-00001", data), ("d/dataset_info.json", info)]
     imported = read_sources(files)
-    assert imported.report.sentence() == "Read 1 of 1 record: 3 steps in 1 episode; no problems."
+    assert imported.report.sentence() == "Read 1 of 1 episode: 3 steps in 1 episode; no problems."
 
 
 def test_episodes_without_what_is_needed_are_set_aside() -> None:
     imported = read(steps(), steps(action=None), steps(1), {"steps/is_first": [], "x": [1]})
-    assert imported.report.sentence() == "Read 1 of 4 records: 3 steps in 1 episode; 3 problems."
+    assert imported.report.sentence() == "Read 1 of 4 episodes (3 lost): 3 steps in 1 episode; 3 problems."
     assert imported.report.counts() == {"episode without steps": 3}
     without = read(steps(reward=None), steps(reward=[b"a"] * 4))
     assert column(without, "reward") == [None] * 6
@@ -236,5 +237,5 @@ def test_any_damage_is_read_around_or_refused(edits: list[tuple[int, str, bytes]
             imported = read_source("f", content)
         except TraceFormatError:
             continue
-        assert imported.report.n_records_read + imported.report.n_lost >= imported.report.n_records
+        assert_accounts(imported.report)
         assert imported.steps.num_rows

@@ -169,7 +169,7 @@ def test_acrobot_csv() -> None:
     imported = real("tabular_rollouts/acrobot_rollouts.csv")
     with shared_trace("tabular_rollouts/acrobot_rollouts.csv").open() as file:
         expected = list(csv.DictReader(file))
-    assert imported.report.sentence() == "Read 3,000 of 3,000 records: 3,000 steps in 6 episodes; no problems."
+    assert imported.report.sentence() == "Read 3,000 of 3,000 rows: 3,000 steps in 6 episodes; no problems."
     found = rows(imported)
     assert [(row["episode_id"], row["t"], row["action"], row["reward"]) for row in found] == [
         (row["episode"], int(row["step"]), row["action"], float(row["reward"])) for row in expected
@@ -184,7 +184,7 @@ def test_acrobot_csv() -> None:
 def test_mountaincar_parquet_has_its_continuous_actions_binned() -> None:
     imported = real("tabular_rollouts/mountaincar_rollouts.parquet")
     expected = parquet.read_table(shared_trace("tabular_rollouts/mountaincar_rollouts.parquet")).to_pylist()
-    assert imported.report.sentence() == "Read 641 of 641 records: 641 steps in 4 episodes; no problems."
+    assert imported.report.sentence() == "Read 641 of 641 rows: 641 steps in 4 episodes; no problems."
     exact = [json.loads(row["arguments"])["value"] for row in rows(imported)]
     assert exact == [row["action"] for row in expected]
     sizes = Counter(of(imported, "action"))

@@ -35,6 +35,7 @@ from offrl_core.importers.records import Record, read_records
 from offrl_core.importers.report import KEPT_PER_KIND, ImportReport, Place
 from offrl_core.importers.trace_schema import write_jsonl
 from offrl_core.schema import COLUMN_NAMES, RECORDS_ARROW_SCHEMA, STEPS_ARROW_SCHEMA, canonical_json, steps_table
+from tests.core.damage import assert_accounts
 
 SHARED_TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PROVENANCE = ["source_file", "record", "upload_order"]
@@ -135,7 +136,7 @@ def airline() -> Imported:
 
 def test_airline_counts(airline: Imported) -> None:
     steps = rows(airline)
-    assert airline.report.sentence() == ("Read 200 of 200 records: 2,454 steps in 200 episodes; no problems.")
+    assert airline.report.sentence() == ("Read 200 of 200 conversations: 2,454 steps in 200 episodes; no problems.")
     assert sum(len(json.loads(raw)["traj"]) for raw in airline.records["raw"].to_pylist()) == 5308
     assert len({row["decision_id"] for row in steps}) == 2454
     calls = [row for row in steps if row["action_type"] == "tool_call"]
@@ -245,27 +246,27 @@ def test_every_shared_file_is_read_or_refused_with_a_sentence(folder: str) -> No
     [
         (
             "damaged/json_array_cut.json",
-            "Read 8 of 9 records: 107 steps in 8 episodes; 1 problem.",
+            "Read 8 of 9 conversations (1 lost): 107 steps in 8 episodes; 1 problem.",
             {"not JSON": 1},
         ),
         (
             "damaged/jsonl_last_line_cut.jsonl",
-            "Read 2 of 3 records: 6 steps in 2 episodes; 1 problem.",
+            "Read 2 of 3 conversations (1 lost): 6 steps in 2 episodes; 1 problem.",
             {"not JSON": 1},
         ),
         (
             "damaged/json_array_trailing_comma_and_NaN.json",
-            "Read 4 of 4 records: 8 steps in 4 episodes; 1 problem.",
+            "Read 4 of 4 conversations: 8 steps in 4 episodes; 1 problem.",
             {"reward is not a number": 1},
         ),
         (
             "damaged/messages_edge_cases.jsonl",
-            "Read 6 of 8 records: 9 steps in 6 episodes; 4 problems.",
+            "Read 6 of 8 conversations (2 lost): 9 steps in 6 episodes, 2 of them torn; 4 problems.",
             {"result without a call": 2, "no decision": 2},
         ),
         (
             "damaged/lone_surrogate_and_nul.jsonl",
-            "Read 1 of 1 record: 1 step in 1 episode; 1 problem.",
+            "Read 1 of 1 conversation: 1 step in 1 episode; 1 problem.",
             {"invalid bytes": 1},
         ),
     ],
@@ -277,12 +278,9 @@ def test_damaged_files_keep_what_is_good(path: str, sentence: str, counts: dict[
 
 
 def assert_nothing_lost(imported: Imported) -> None:
-    """Every record gave a step or a problem that says that it was set aside."""
-    read = set(imported.records["record"].to_pylist())
-    lost = {p.record for p in imported.report.problems if p.lost}
-    assert set(imported.steps["record"].to_pylist()) == read
-    assert len(read) == imported.report.n_records_read
-    assert len(read | (lost - {None})) == imported.report.n_records
+    """Every record was read or lost, and each step has its record."""
+    assert_accounts(imported.report)
+    assert set(imported.steps["record"].to_pylist()) == set(imported.records["record"].to_pylist())
     assert imported.report.n_lost == sum(p.lost for p in imported.report.problems)
 
 
@@ -454,7 +452,7 @@ def test_the_goal_is_unknown_before_the_user_speaks() -> None:
 def test_a_document_of_messages_is_one_conversation() -> None:
     messages = [{"role": "user", "content": "q"}, says(None, call()), result("r"), says("done")]
     imported = read_source("f", json.dumps(messages, indent=1).encode())
-    assert imported.report.sentence() == "Read 1 of 1 record: 2 steps in 1 episode; no problems."
+    assert imported.report.sentence() == "Read 4 of 4 messages: 2 steps in 1 episode; no problems."
     assert json.loads(imported.records["raw"][0].as_py()) == messages
 
 
@@ -487,7 +485,7 @@ def test_a_record_that_is_no_step_is_set_aside_with_its_place(bad: Any, field: s
     imported = read_source("log.jsonl", lines(step(t=0), bad, step(t=1)))
     assert [row["t"] for row in rows(imported)] == [0, 1]
     assert problems(imported) == [(2, field, kind, True)]
-    place = "log.jsonl, record 2" + (f", field {field}" if field else "")
+    place = "log.jsonl, row 2" + (f", field {field}" if field else "")
     assert imported.report.problems[0].sentence().startswith(place + ": ")
     assert imported.report.n_steps_quarantined == 1
     assert_nothing_lost(imported)
@@ -579,7 +577,7 @@ def test_the_state_gives_its_text_and_tools() -> None:
 
 
 def test_zero_steps_say_the_first_problem_and_the_count() -> None:
-    with pytest.raises(TraceFormatError, match=r"2 problems, the first: f, record 1, field t: ") as caught:
+    with pytest.raises(TraceFormatError, match=r"2 problems, the first: f, row 1, field t: ") as caught:
         read_source("f", lines(step(t=None), step(t="x")))
     assert caught.value.report.n_lost == 2  # type: ignore[attr-defined]
 
