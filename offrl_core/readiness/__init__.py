@@ -16,10 +16,12 @@ from ..errors import OffRLError
 from ..framing import Framing
 from ..importers.report import ImportReport
 from ..log import Log
+from ..wording import counted
 from .checks import Finding, find
 from .facts import Facts, gather_facts
 from .families import BLOCKED, FAMILIES, READY, WITH_CAVEATS, VerdictWord
 from .fields import FieldStatus, field_table
+from .losses import counts, in_proportion
 
 REPORT_VERSION = 1
 
@@ -218,9 +220,23 @@ def _import_summary(report: ImportReport) -> ImportSummary:
 # -- facts that weigh on no verdict --------------------------------------------------------------------------
 
 
+def _small_losses(facts: Facts) -> list[str]:
+    """What the import lost, where that is too little to matter."""
+    losses, n = facts.losses, facts.n_episodes
+    notes = []
+    if losses.sentence and not counts(losses.share, n):
+        notes.append(f"{losses.sentence}. {in_proportion(losses.share, n)}")
+    if losses.n_torn and not counts(losses.n_torn / n, n):
+        notes.append(
+            f"Something inside of {losses.n_torn:,} of {counted(n, 'episode')} was lost on import. "
+            f"{in_proportion(losses.n_torn / n, n)}"
+        )
+    return notes
+
+
 def _notes(facts: Facts) -> tuple[str, ...]:
     sequences, n = facts.sequences, facts.n_episodes
-    notes = []
+    notes = _small_losses(facts)
     if facts.world:
         notes.append(f"The world {facts.world} wrote this log, so the truth is known and every promise can be checked.")
     n_failed = facts.outcomes.n_known - facts.outcomes.n_solved

@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..evaluation.ope import MAX_SHARE_LEFT_OUT, MIN_EFFECTIVE_SAMPLE_SIZE
-from ..wording import counted
+from ..wording import counted, plural
 from .facts import Coverage, Facts
 from .families import BOOTSTRAP, EVERY, LEARN_FROM_REWARD, REWEIGHT, WHOLE_EPISODES
+from .losses import counts, in_proportion
 
 FEW_EPISODES = 30  # a rule of thumb, and called so where it is used
 MOST = 0.5
+_MEND = "Look at the problems of the import (page Data), mend or export the files anew, and load them again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,18 +75,39 @@ def _silent(n: int, n_all: int, thing: str, verb: str, what: str) -> str:
 
 
 def _lost_on_import(facts: Facts) -> Finding | None:
-    n = facts.n_lost
-    if not n:
+    """Records and files that are gone; few of them in a large log matter less than chance does."""
+    losses = facts.losses
+    if not counts(losses.share, facts.n_episodes):
         return None
-    where = "" if n == 1 else f" in {n:,} places; the first"
+    in_records = losses.n_lost > 0
     return Finding(
         key="lost on import",
-        sentence=f"Data of the files could not be read and was set aside{where}: {facts.first_lost.rstrip('.')}.",
-        fix="Look at the problems of the import (page Data), mend or export the files anew, and load them again.",
+        sentence=f"{losses.sentence}; the first: {losses.first.rstrip('.')}. "
+        f"{in_proportion(losses.share, facts.n_episodes)}",
+        fix=_MEND,
         weakens=EVERY,
+        n=losses.n_lost if in_records else losses.n_unread + losses.n_damaged,
+        n_all=losses.n_records if in_records else losses.n_files,
+        unit=plural(losses.unit) if in_records else "files",
+        certain=in_records,
+    )
+
+
+def _torn_on_import(facts: Facts) -> Finding | None:
+    """Episodes with something missing inside: single decisions are as good as ever, sequences aren't."""
+    n = facts.losses.n_torn
+    if not counts(n / facts.n_episodes, facts.n_episodes):
+        return None
+    unrewarded = facts.losses.n_torn_unrewarded
+    outcome = f" {unrewarded:,} of them have no known return." if unrewarded else ""
+    return Finding(
+        key="torn on import",
+        sentence=f"Something inside of {_share(n, facts.n_episodes, 'episode')} was lost on import: what followed what isn't "
+        f"known there, and sums of rewards may lack a step.{outcome} {in_proportion(n / facts.n_episodes, facts.n_episodes)}",
+        fix=f"{_MEND} Or leave the torn episodes out: the page Data names them.",
+        weakens=WHOLE_EPISODES,
         n=n,
-        n_all=max(n, facts.n_records),
-        unit="records",
+        n_all=facts.n_episodes,
     )
 
 
@@ -121,14 +144,14 @@ def _torn(facts: Facts) -> Finding | None:
 
 
 def _gaps(facts: Facts) -> Finding | None:
-    n = facts.sequences.n_with_gaps
+    n = facts.sequences.n_with_gaps - facts.losses.n_torn_with_gaps
     if not n or not facts.sequences.whole:
         return None
     return Finding(
         key="gaps",
         sentence=f"Step numbers jump in {_share(n, facts.n_episodes, 'episode')}: what followed there is unknown.",
         fix="Log every step, and number them without gaps.",
-        weakens=EVERY,
+        weakens=LEARN_FROM_REWARD,
         columns=("t",),
         n=n,
         n_all=facts.n_episodes,
@@ -562,6 +585,7 @@ def _unpaired_results(facts: Facts) -> Finding | None:
 
 CHECKS: tuple[Callable[[Facts], Finding | None], ...] = (
     _lost_on_import,
+    _torn_on_import,
     _unframeable,
     _no_rewards,
     _equal_returns,

@@ -20,6 +20,7 @@ from ..framing import names_success
 from ..log import Log
 from ..schema import COLUMN_NAMES
 from .drift import VERSION_COLUMNS, VersionDrift, compare_versions
+from .losses import Losses, count_losses
 from .trials import TaskCounts, count_tasks
 
 EndReason = Literal["terminated", "truncated", "cut", "unknown"]
@@ -140,9 +141,7 @@ class Facts:
     success_rule: str
     success_named: bool  # False where a return above 0 stands for it because nobody said what success is
     edits: tuple[str, ...]
-    n_records: int  # that the import found
-    n_lost: int  # places where it set data aside
-    first_lost: str  # the first of them in words; "" without any
+    losses: Losses
     n_steps: int
     n_episodes: int
     filled: Mapping[str, int]
@@ -185,9 +184,7 @@ def gather_facts(log: Log, dataset: Dataset | None, framing_problem: str = "") -
             success_rule=dataset.framing.success if dataset else "",
             success_named=named,
             edits=tuple(edit.sentence for edit in dataset.edits) if dataset else (),
-            n_records=log.report.n_records,
-            n_lost=log.report.n_lost,
-            first_lost=next((problem.sentence() for problem in log.report.problems if problem.lost), ""),
+            losses=count_losses(cursor, log.report),
             n_steps=counts["n_steps"],
             n_episodes=runs["n_episodes"],
             filled={name: counts[f"n_{name}"] for name in COLUMN_NAMES},

@@ -590,7 +590,9 @@ def test_data_that_the_import_set_aside_stands_in_the_way() -> None:
     report = assess(orl.read_traces(shared_trace("damaged/json_array_cut.json")))
     (fix,) = [fix for fix in report.fixes if fix.key == "lost on import"]
     assert "7,299 bytes were set aside" in fix.why
-    assert (fix.n, fix.n_all, fix.unit) == (1, 9, "records")
+    assert (fix.n, fix.n_all, fix.unit) == (1, 9, "conversations")
+    assert "1 of 9 conversations (11.1%) was lost on import" in fix.why
+    assert "Chance makes ±17.7% with 8 episodes" in fix.why
     assert fix.improves == EVERY
     whole = assess(orl.read_traces(shared_trace(AIRLINE)))
     assert not [fix for fix in whole.fixes if fix.key == "lost on import"]
