@@ -57,6 +57,10 @@ BUNDLED: dict[str, WorldSource] = {
         seed=42,
     ),
 }
+BUNDLED_TITLES = {
+    "calculator": "Calculator agent with all its tools",
+    "calculator_without_mul": "Calculator agent that never calls mul",
+}
 
 
 class Log:
@@ -293,17 +297,15 @@ def bundled_log(name: str) -> Log:
     steps = parquet.ParquetFile(
         pa.BufferReader(content), read_dictionary=[*TEXT_COLUMNS, "available_tools.list.element"]
     )
-    return log_of_source(BUNDLED[name], name=sidecar["title"], steps=steps)
+    return log_of_source(BUNDLED[name], name=BUNDLED_TITLES[name], steps=steps)
 
 
 def make_bundled(name: str, directory: Path = DATA_DIRECTORY) -> Path:
     """Make a bundled log anew, Parquet and sidecar, and return the path of the Parquet file."""
-    titles = {"calculator": "Calculator, with mul", "calculator_without_mul": "Calculator, without mul"}
-    log = log_of_source(BUNDLED[name], name=titles[name])
+    log = log_of_source(BUNDLED[name], name=BUNDLED_TITLES[name])
     path = directory / f"{name}.parquet"
     log.write_parquet(path)
     sidecar = {
-        "title": titles[name],
         "made_by": BUNDLED[name].to_json(),
         "command": "make data",
         "n_episodes": log.n_episodes,

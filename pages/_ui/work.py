@@ -24,17 +24,13 @@ from offrl_core.evaluation.ope import Estimate
 from offrl_core.framing import default_framing_name
 from offrl_core.framing_choices import FramingChoices
 from offrl_core.interfaces import TrainedModel
-from offrl_core.log import Log
+from offrl_core.log import BUNDLED_TITLES, Log
 from offrl_core.log_changes import changed, changes_from_link, changes_to_link
 from offrl_core.readiness import Readiness
 from offrl_core.worlds import WORLDS
 
 from . import browser, reward_forms, state
 
-BUNDLED_TITLES = {
-    "calculator": "Calculator agent with all its tools",
-    "calculator_without_mul": "Same agent, never calls mul",
-}
 GENERATED = "generated"
 UPLOAD_PREFIX = "upload:"
 MOST_GENERATED = 500_000  # steps of a log: some 250 MB, and a class may look at a dozen of them

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import offrl_core as orl
-from offrl_core.log import BUNDLED, DATA_DIRECTORY, content_hash, make_bundled
+from offrl_core.log import BUNDLED, BUNDLED_TITLES, DATA_DIRECTORY, content_hash, make_bundled
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -26,6 +26,12 @@ def test_the_file_holds_what_its_sidecar_says(name):
     sidecar = json.loads((DATA_DIRECTORY / f"{name}.json").read_text(encoding="utf-8"))
     assert (log.n_episodes, log.n_steps) == (sidecar["n_episodes"], sidecar["n_steps"]) == (3000, 12_000)
     assert content_hash(log) == sidecar["content_sha256"]
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_a_bundled_log_is_called_alike_everywhere(name):
+    assert orl.bundled_log(name).name == BUNDLED_TITLES[name]
+    assert "title" not in json.loads((DATA_DIRECTORY / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def test_a_missing_bundled_log_says_how_to_make_it():
