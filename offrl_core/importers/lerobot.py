@@ -45,7 +45,12 @@ def sniff(values: Sequence[Any]) -> tuple[float, str]:
 
 
 def _is_frame(value: Any) -> bool:
-    return isinstance(value, dict) and all(key in value for key in _FRAME) and "action" in value
+    return isinstance(value, dict) and all(key in value for key in (*_FRAME, "action")) and not _is_statistics(value)
+
+
+def _is_statistics(value: dict[str, Any]) -> bool:
+    """Whether a record has, for each column of the frames, its smallest and largest value and so on."""
+    return all(isinstance(column, dict) and {"min", "max"} <= column.keys() for column in value.values())
 
 
 def read(records: Iterable[Record], report: ImportReport) -> Gathered:
@@ -61,6 +66,8 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     for record in records:
         kind = frames if _is_frame(record.value) else about if _is_about(record.value) else others
         kind.append(record)
+    for record in about:
+        report.accounts.found[record.source] -= 1  # it says something about frames and is none
     for record in others:
         message = "this record is neither a frame nor about tasks or episodes, so it was set aside"
         report.at(record.source, record.number).lose(None, "not a frame", message, record.raw)
@@ -81,7 +88,7 @@ def _is_about(value: Any) -> bool:
         return False
     about_task = "task_index" in value and ("task" in value or _UNNAMED_INDEX in value)
     about_episode = "episode_index" in value and any(key in value for key in ("tasks", "length", "stats"))
-    return about_task or about_episode or "codebase_version" in value
+    return about_task or about_episode or "codebase_version" in value or _is_statistics(value)
 
 
 def _mapping(frames: Sequence[Record]) -> StepMapping:

@@ -333,7 +333,10 @@ def _end_of_preamble(data: bytes) -> int | None:
         return None
     window = Window(data, opening.end() - 1)
     value, reason, _ = window.value(any_value=False)
-    return opening.end() - 1 if not reason and value and window.sign() in ("", "{", "[") else None
+    first = value[0] if isinstance(value, list) and value else value
+    # A page or a log may number its lines: "[2] [BUTTON]" is no record.
+    is_record = isinstance(first, dict) and bool(first)
+    return opening.end() - 1 if not reason and is_record and window.sign() in ("", "{", "[") else None
 
 
 def _other_text(name: str, data: bytes, report: ImportReport, tick: Progress) -> Iterator[Record]:

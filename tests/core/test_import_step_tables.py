@@ -251,6 +251,29 @@ def test_lerobot_with_the_files_beside_it() -> None:
     assert "no rewards" in notes
 
 
+def test_lerobot_v3_with_statistics_that_have_the_columns_of_a_frame() -> None:
+    def packed(*rows: dict[str, Any]) -> bytes:
+        buffer = io.BytesIO()
+        parquet.write_table(pa.Table.from_pylist(list(rows)), buffer)
+        return buffer.getvalue()
+
+    frames = [
+        {"action": [0.5], "observation.state": [0.1 * t], "frame_index": t, "episode_index": e, "task_index": 0}
+        for e in range(2) for t in range(3)
+    ]  # fmt: skip
+    episodes = [{"episode_index": e, "tasks": ["pick"], "length": 3} for e in range(2)]
+    statistics = {column: {"min": [0], "max": [2], "mean": [1.0], "count": [6]} for column in frames[0]}
+    imported = read_sources([
+        ("data/chunk-000/file-000.parquet", packed(*frames)),
+        ("meta/episodes/chunk-000/file-000.parquet", packed(*episodes)),
+        ("meta/tasks.parquet", packed({"task_index": 0, "__index_level_0__": "pick"})),
+        ("meta/info.json", json.dumps({"codebase_version": "v3.0", "total_episodes": 2}).encode()),
+        ("meta/stats.json", json.dumps(statistics).encode()),
+    ])  # fmt: skip
+    assert imported.report.sentence() == "Read 6 of 6 frames: 6 steps in 2 episodes; no problems."
+    assert set(of(imported, "task")) == {"pick"}
+
+
 @pytest.mark.parametrize("name", ["Algorithm-Generated_1", "Algorithm-Generated_12", "Hand-Crafted_1"])
 def test_who_and_when(name: str) -> None:
     path = f"generic_jsonl/whoandwhen_{name}.json"

@@ -186,6 +186,8 @@ def test_json_behind_a_preamble_is_found_and_the_preamble_set_aside() -> None:
     assert [(p.record, p.kind, p.lost, p.offset) for p in report.problems] == [(None, "text before JSON", True, 0)]
     react = 'Thought: look\nObservation:\n{"a": 1}\nThought: done\n'
     assert values(react) == [react]
+    page = "<pre>[1] [BUTTON] [Mobile]\n[2] [BUTTON] [Help]\n[3] [IMG] [Logo]\n</pre>"  # what a web agent sees
+    assert values(page) == [page]
 
 
 def test_raw_control_characters_in_strings_are_read_as_meant() -> None:
