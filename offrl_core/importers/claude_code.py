@@ -94,10 +94,12 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
 
     each_record(records, report, take)
     found: list[tuple[_Key, Conversation]] = []
+    left: Counter[str] = Counter()  # parts of a session that the user left behind by going back
     for key, session in upload.sessions.items():
         if session.lines:
             with Runs(report).guarded(session.lines[0].record):
-                found += [(key, conversation) for conversation in _conversations(key, session, report)]
+                found += [(key, conversation) for conversation in _conversations(key, session, left, report)]
+    _say_what_was_left(left, report)
     _link(found, upload)
     runs = gather(_parents_first([conversation for _, conversation in found]), report)
     runs.skipped = upload.skipped
@@ -128,11 +130,15 @@ def _take(record: Record, upload: _Upload, place: Place) -> None:
 def _message(record: Record, upload: _Upload, place: Place) -> Row | None:
     """The message of a line; a line that should have one and doesn't is reported, one of another kind is counted."""
     value = record.value
+    message = value.get("message")
     if value["type"] not in ("user", "assistant"):
+        if isinstance(message, dict) and message.get("role") in ("user", "assistant"):
+            text = f"a line of the kind {value['type']} isn't known, yet it holds a message; it was set aside"
+            place.lose("type", "unknown kind of line", text, record.raw)
+            return None
         upload.skipped[" ".join(filter(None, (value["type"], label(value.get("subtype")))))] += 1
         upload.report.accounts.idle[record.source] += 1
         return None
-    message = value.get("message")
     if isinstance(message, dict) and "content" in message:
         return message
     text = "the line holds no message with content, so it was set aside"
@@ -173,7 +179,7 @@ def _is_copy(line: Line, session: str, found: _Session, upload: _Upload) -> bool
 # -- sessions to conversations -------------------------------------------------------------------------------
 
 
-def _conversations(key: _Key, session: _Session, report: ImportReport) -> list[Conversation]:
+def _conversations(key: _Key, session: _Session, left: Counter[str], report: ImportReport) -> list[Conversation]:
     """The runs of a session: its main line, piece by piece between clears, and what was left behind by going back."""
     with_message = [line for line in session.lines if line.message]
     if not with_message:
@@ -191,11 +197,21 @@ def _conversations(key: _Key, session: _Session, report: ImportReport) -> list[C
             owner |= {id(line): run for line in way.lines}
             found.append(run)
     if n := len(found) - len(pieces):
-        report.notes.append(
-            f"{n:,} part{'s' if n > 1 else ''} of session {key.session} lie on a way that the user left by going back: "
-            "episodes of their own that begin at the fork, with the session as their parent_episode."
-        )
+        left[key.session] += n
     return found
+
+
+def _say_what_was_left(left: Counter[str], report: ImportReport) -> None:
+    """Write down how many parts of which sessions lie on ways that the user left."""
+    if not left:
+        return
+    first, *others = left
+    sessions = f"session {first}" + (f" and {counted(len(others), 'more session')}" if others else "")
+    n = left.total()
+    report.notes.append(
+        f"{counted(n, 'part')} of {sessions} {'lies' if n == 1 else 'lie'} on ways that the user left by going back, or behind "
+        "lines that were lost: episodes of their own that begin at the fork, with the session as their parent_episode."
+    )
 
 
 def _pieces(lines: Sequence[Line]) -> list[list[Line]]:

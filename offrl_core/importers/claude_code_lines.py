@@ -7,7 +7,7 @@ after that line is left behind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from offrl_core.importers.fields import Row, label, mapping, sequence
@@ -17,28 +17,31 @@ _WITHOUT_SESSION = frozenset({"summary", "file-history-snapshot", "queue-operati
 _IN_STREAM = frozenset({"system", "assistant", "user", "result", "stream_event"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Line:
-    """One line with a message, or with a place in the tree."""
+    """One line with a message, or with a place in the tree.
+
+    Attributes:
+        record: the line in its file.
+        value: what it holds.
+        message: None where the line is only a link of the tree, or a notice.
+        uuid: what other lines call this one.
+        is_reply: whether the model wrote it.
+        reply_id: the reply that this line is a piece of.
+    """
 
     record: Record
     value: Row
-    message: Row | None  # None where the line is only a link of the tree, or a notice
+    message: Row | None
+    uuid: str | None = field(init=False)
+    is_reply: bool = field(init=False)
+    reply_id: str | None = field(init=False)
 
-    @property
-    def uuid(self) -> str | None:
-        """What other lines call this one."""
-        return label(self.value.get("uuid"))
-
-    @property
-    def is_reply(self) -> bool:
-        """Whether the model wrote it."""
-        return self.message is not None and self.value["type"] == "assistant"
-
-    @property
-    def reply_id(self) -> str | None:
-        """The reply that this line is a piece of."""
-        return label((self.message or {}).get("id")) if self.is_reply else None
+    def __post_init__(self) -> None:
+        """Look up what is asked for again and again."""
+        self.uuid = label(self.value.get("uuid"))
+        self.is_reply = self.message is not None and self.value["type"] == "assistant"
+        self.reply_id = label((self.message or {}).get("id")) if self.is_reply else None
 
     def ids(self, block_type: str, key: str) -> set[str]:
         """The ids under a key of the line's content blocks of a type."""

@@ -20,7 +20,7 @@ from offrl_core.importers.episode import Episode, Runs, add_metadata, goal_text,
 from offrl_core.importers.episode import message as plain_message
 from offrl_core.importers.fields import Arguments, Gathered, Row, stem, unused_id
 from offrl_core.importers.records import Record
-from offrl_core.importers.report import ImportReport, Place
+from offrl_core.importers.report import UNREADABLE, ImportReport, Place
 
 _ONCE = frozenset({"cost_usd", "latency_ms"})  # of a reply as a whole: parallel calls must not count them twice
 # A call that the model wrote as text; what stands around it differs too much between models to be read safely.
@@ -121,10 +121,12 @@ class _Names:
 
 def each_record(records: Iterable[Record], report: ImportReport, parse: Callable[[Record, Place], None]) -> None:
     """Parse each record on its own: one that can't be read is reported and does not stop the others."""
-    runs = Runs(report)
-    for record in records:
-        with runs.guarded(record) as place:
+    for record in records:  # without a context for each: a session has many short lines
+        place = report.at(record.source, record.number)
+        try:
             parse(record, place)
+        except UNREADABLE as error:
+            place.lose_unread(error, record.raw)
 
 
 def gather(conversations: Iterable[Conversation], report: ImportReport) -> Runs:

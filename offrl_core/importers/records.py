@@ -170,7 +170,10 @@ def _rewritten(name: str, data: bytes, encoding: str, report: ImportReport) -> b
     n = text.count(mark) - data.count(real)  # the file may hold real ones, too
     if n > 0:
         first = text.find(mark)
-        message = f"the text isn't all valid {encoding.upper()}: U+FFFD stands for what isn't, {counted(n, 'time')}"
+        message = (
+            f"the text isn't all valid {encoding.upper()}: U+FFFD stands for what isn't, {counted(n, 'time')}; a part "
+        )
+        message += "of it may be in another encoding, such as Latin-1"
         evidence = text[max(0, first - 60) : first + 60].decode("utf-8", "ignore")
         report.at(name, offset=first).mend(None, "invalid bytes", message, evidence)
     return text
@@ -245,7 +248,10 @@ def line_record(name: str, number: int, offset: int, line: FilePart, report: Imp
         value, end, _ = value_at(text, 0, LENIENT_DECODER)
         place = report.at(name, number, offset)
         if end != len(text):
+            reason = reason.replace(" at line 1, column ", " at column ")
             message = f"this line can't be read as JSON ({reason}), so it was set aside"
+            if text.startswith(("{", "[")) and not text.endswith(("}", "]")):
+                message += "; it breaks off, as where a program is stopped while it writes"
             place.lose(None, "not JSON", message, text)
             return None
         _mend_control_characters(place)

@@ -99,7 +99,7 @@ def _torn_on_import(facts: Facts) -> Finding | None:
     if not counts(n / facts.n_episodes, facts.n_episodes):
         return None
     unrewarded = facts.losses.n_torn_unrewarded
-    outcome = f" {unrewarded:,} of them have no known return." if unrewarded else ""
+    outcome = f" {unrewarded:,} of them have no known return." if unrewarded and facts.outcomes.n_known else ""
     return Finding(
         key="torn on import",
         sentence=f"Something inside of {_share(n, facts.n_episodes, 'episode')} was lost on import: what followed what isn't "

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 import offrl_core as orl
-from offrl_core.importers.report import ImportReport
+from offrl_core.importers.report import ImportReport, Problem
 from offrl_core.joint_actions import n_parallel
 from offrl_core.log import Log
 from offrl_core.log_changes import JOINT
@@ -56,14 +56,29 @@ def parallel_replies(fingerprint: str, _log: Log) -> int:
     return n_parallel(_log)
 
 
+def kinds_of_problems(report: ImportReport) -> pd.DataFrame:
+    """How often each kind of problem came, whether it cost data, and the first one in words."""
+    first: dict[str, Problem] = {}
+    for problem in report.problems:
+        first.setdefault(problem.kind, problem)
+    return pd.DataFrame(
+        [
+            {"kind": kind, "problems": n, "what happened": _outcome(first[kind]), "the first": first[kind].sentence()}
+            for kind, n in report.counts().items()
+        ]
+    )
+
+
+def _outcome(problem: Problem) -> str:
+    return "set aside" if problem.lost else "kept"
+
+
 def render_problems(report: ImportReport) -> None:
     """Problems by kind, then one by one, and as a file."""
     n, lost = report.tally.total(), report.n_lost
     title = f"{counted(n, 'problem')}: {lost:,} set aside, {n - lost:,} kept but flagged"
     with st.expander(title, icon=":material/report:", expanded=lost > 0):
-        st.dataframe(
-            pd.DataFrame(report.counts().items(), columns=["kind", "problems"]), hide_index=True, width="content"
-        )
+        st.dataframe(kinds_of_problems(report), hide_index=True)
         table = pd.DataFrame(
             [
                 {
@@ -71,14 +86,14 @@ def render_problems(report: ImportReport) -> None:
                     "record": p.record,
                     "byte": p.offset,
                     "field": p.field,
-                    "what happened": "set aside" if p.lost else "kept",
+                    "what happened": _outcome(p),
                     "kind": p.kind,
                     "message": p.message,
                     "excerpt": p.excerpt,
                 }
                 for p in report.problems
             ]
-        )
+        ).astype({"record": "Int64", "byte": "Int64"})
         st.dataframe(table.head(MAX_PROBLEMS), hide_index=True)
         if n > min(len(table), MAX_PROBLEMS):
             st.caption(

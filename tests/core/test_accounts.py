@@ -123,6 +123,23 @@ def test_lines_of_no_kind_that_acts_are_read_and_not_lost() -> None:
     assert report.sentence() == "Read 3 of 3 lines: 1 step in 1 episode; no problems."
 
 
+def test_a_message_of_an_unknown_kind_of_line_is_lost_and_told() -> None:
+    odd = turn("a2", "a1", "user", "and then?", "a") | {"type": "asistant"}
+    report = read_source("s.jsonl", lines(*session("a", 2), odd, *session("b", 1))).report
+    assert report.sentence() == "Read 6 of 7 lines (1 lost): 3 steps in 2 episodes; 1 problem."
+    assert (
+        report.problems[0].sentence().startswith("s.jsonl, line 5, field type: a line of the kind asistant isn't known")
+    )
+
+
+def test_a_line_that_breaks_off_is_told_from_one_that_never_was_json() -> None:
+    content = b"\n".join([*lines(*session("a", 1)).splitlines(), BROKEN, b"Traceback (most recent call last):"])
+    cut, garbage = read_source("s.jsonl", content).report.problems
+    assert " at column " in cut.message
+    assert "it breaks off" in cut.message
+    assert "breaks off" not in garbage.message
+
+
 # -- rows ----------------------------------------------------------------------------------------------------
 
 

@@ -414,7 +414,7 @@ def test_what_a_rewind_left_behind_is_an_episode_that_begins_at_the_fork() -> No
         ("s", 0, None, '{"text":"first answer"}'), ("s", 1, None, '{"text":"kept"}'),
         ("s/left-at-line-3", 1, "s", '{"text":"left behind"}'),
     ]  # fmt: skip
-    assert "1 part of session s lie on a way" in notes(imported)
+    assert "1 part of session s lies on ways that the user left by going back" in notes(imported)
     assert imported.report.sentence() == "Read 7 of 7 lines: 3 steps in 2 episodes; no problems."
 
 

@@ -51,6 +51,18 @@ def test_one_bad_file_of_several_is_reported_and_the_others_are_read(app):
     assert "unreadable file" in set(kinds[0]["kind"])
 
 
+def test_what_was_lost_where_stands_under_the_counts(app):
+    steps = [{"episode_id": "a", "t": t, "action": "go"} for t in range(4)]
+    content = lines(*steps).splitlines()
+    content[2] = content[2][:20]
+    drop(app, ("a.jsonl", b"\n".join(content)))
+    assert "Read 3 of 4 rows (1 lost): 3 steps in 1 episode, 1 of them torn" in texts(app)
+    assert "a.jsonl: 1 of 4 rows lost (3)" in texts(app)
+    (kinds,) = [table.value for table in app.dataframe if "the first" in table.value]
+    told = dict(zip(kinds["kind"], kinds["the first"], strict=True))
+    assert told["not JSON"].startswith("a.jsonl, row 3: ")
+
+
 def test_a_file_can_be_read_as_another_format(app):
     drop(app, ("steps.jsonl", lines({"episode_id": "a", "t": 0, "action": "go", "reward": 1.0})))
     app.selectbox(key="w:read_as").set_value("step_table").run()
