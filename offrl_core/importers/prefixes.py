@@ -56,6 +56,7 @@ class _Known:
     whole: dict[int, list[_Run]] = field(default_factory=dict)
     within: dict[int, _Run] = field(default_factory=dict)
     again: list[Record] = field(default_factory=list)  # logs of a call that was already logged
+    copies: list[Record] = field(default_factory=list)  # of a whole run that is already there
     idle: list[Record] = field(default_factory=list)  # records that add no decision of their own
 
     def add(self, run: _Run, begin: int) -> None:
@@ -80,7 +81,7 @@ def put_together(logged: Sequence[Logged], report: ImportReport) -> list[Convers
         _place(item, known)
     for run in known.runs:
         _settle_rewards(run, report)
-    report.accounts.idle.update(record.source for record in (*known.again, *known.idle))
+    report.accounts.idle.update(record.source for record in (*known.again, *known.copies, *known.idle))
     report.notes += _notes(known)
     conversations = [item.conversation for item in alone] + [run.conversation for run in known.runs]
     # A branch names its parent's episode, so parents come first whatever their place in the file.
@@ -102,6 +103,9 @@ def _place(item: Logged, known: _Known) -> None:
     if item.call and any((keys[-1], item.call.reply_id) in run.replies for run in known.whole.get(keys[-1], ())):
         known.again.append(item.conversation.record)
         return
+    if keys and known.whole.get(keys[-1]) and _share_a_call(conversation.messages):
+        known.copies.append(conversation.record)
+        return
     first = _first_decision(conversation.messages)
     # From the longest beginning to the shortest: the whole of a run is better than its middle.
     for n in range(len(keys) - 1, first, -1):
@@ -110,6 +114,9 @@ def _place(item: Logged, known: _Known) -> None:
             _continue(found[0], item, keys, n, known)
             return
         if (run := known.within.get(key)) and (item.call or _share_a_call(conversation.messages[:n])):
+            if not any(message.role == "assistant" for message in conversation.messages[n:]):
+                known.idle.append(conversation.record)
+                return
             conversation.parent, conversation.begin = run.conversation, n
             _start(item, keys, n, known)
             return
@@ -209,4 +216,9 @@ def _notes(known: _Known) -> list[str]:
         )
     if known.again:
         notes.append(f"{counted(len(known.again), 'record')} of a call that another record already logs; counted once.")
+    if known.copies:
+        notes.append(
+            f"{counted(len(known.copies), 'conversation')} came again word for word, with the same call ids: a copy of a run, "
+            "counted once."
+        )
     return notes

@@ -16,7 +16,7 @@ from offrl_core.importers.accounts import RECORD
 from offrl_core.importers.containers import part_sentence
 from offrl_core.importers.fields import Gathered
 from offrl_core.importers.raw_text import FileText
-from offrl_core.importers.records import PARQUET, Progress, Record, is_json_lines, not_json, read_records
+from offrl_core.importers.records import PARQUET, Progress, Record, as_utf8, is_json_lines, not_json, read_records
 from offrl_core.importers.report import UNREADABLE, ImportReport, why_unread
 from offrl_core.schema import storable_text
 from offrl_core.wording import counted
@@ -112,15 +112,26 @@ class Source:
             report.accounts.forget(self.name)  # what isn't read at all is told as a file, not as records
             report.lose_file(self.name, part_sentence(self.name, error))
 
-    def as_lines(self) -> tuple[list[Record], FileText, int, int] | None:
+    def as_lines(self, report: ImportReport) -> tuple[list[Record], FileText, int, int] | None:
         """The file for who splits it into lines by itself, once and instead of ``records``; None where it is no JSON lines.
+
+        Args:
+            report: gets the bytes that aren't valid.
 
         Returns:
             The records looked at already, the content, and the byte and the number of the line to go on with.
         """
-        text = self._data if isinstance(self._data, FileText) else FileText(self._data)
-        if not (text.is_valid() if text is self._data else is_json_lines(text.read(0, text.size))):
-            return None
+        text = self._data if isinstance(self._data, FileText) and self._data.is_valid() else None
+        if text is None:  # what isn't valid UTF-8 is rewritten
+            scratch = ImportReport()
+            content = as_utf8(self.name, self._content(), scratch)
+            if not is_json_lines(content):
+                return None
+            text = FileText(content)
+            for problem in (
+                scratch.problems if self._head is None else ()
+            ):  # else it was reported with the first records
+                report.add(problem)
         head = self._head or []
         self._head, self._rest, self._data = None, iter(()), b""
         start, number = 0, 1

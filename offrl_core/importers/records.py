@@ -40,6 +40,7 @@ _MARK = b"\xef\xbb\xbf"  # byte order mark in UTF-8; also inside, where files we
 _NOTHING = re.compile(rb"[\s\x00\xef\xbb\xbf]*")
 # A bracket may also begin the line of a log: "[Result] (PASS)".
 _FIRST_SIGN = re.compile(rb"[\s\x00\xef\xbb\xbf]*(\{|\[(?=\s*(?:[\[{\"\d\]-]|true|false|null|NaN|Infinity|\Z))|)")
+_FIRST_KEY = re.compile(rb"\{\s*(\"(?:[^\"\\]|\\.){1,200}\")\s*:")
 _OPENING = re.compile(rb"(?:\n|^)[ \t]*[{\[]")
 _SEVERAL_ARRAYS = re.compile(rb"\n\]\s*\[")  # no string holds a raw line break: this is structure
 
@@ -284,6 +285,7 @@ def _values(name: str, data: bytes, start: int, report: ImportReport, tick: Prog
     number = n_broken = 0
     in_array = cut = False
     first_reason = ""
+    opening: re.Pattern[bytes] | None = None  # how values of this file begin
     while sign := window.sign():
         if step_in and sign == ("]" if in_array else "["):
             in_array = not in_array
@@ -297,13 +299,14 @@ def _values(name: str, data: bytes, start: int, report: ImportReport, tick: Prog
         value, reason, mended = window.value(any_value=in_array)
         cut = bool(reason)
         if not reason:
+            opening = opening or _opening_of(data, start)
             if mended:
                 _mend_control_characters(place)
             yield Record(number, value, FilePart(data, start, window.offset), name, start)
             continue
         n_broken += 1
         first_reason = first_reason or reason
-        window.jump(_next_value(data, start) if n_broken < _MOST_BROKEN_VALUES else len(data))
+        window.jump(_next_value(data, start, opening) if n_broken < _MOST_BROKEN_VALUES else len(data))
         message = f"no JSON value can be read here ({reason}); {window.offset - start:,} bytes were set aside"
         place.lose(None, "not JSON", message, data[start : start + 400].decode("utf-8", "ignore"))
     if number == n_broken:
@@ -313,13 +316,25 @@ def _values(name: str, data: bytes, start: int, report: ImportReport, tick: Prog
         report.at(name).mend(None, "array not closed", message)
 
 
-def _next_value(data: bytes, offset: int) -> int:
-    """Where to go on after a value that can't be read: the next line that opens one, indented no deeper."""
+def _opening_of(data: bytes, start: int) -> re.Pattern[bytes] | None:
+    """How an object begins behind a comma: with the first key of the one that begins here; None where it has none."""
+    key = _FIRST_KEY.match(data, start)
+    return re.compile(rb",\s*(?=\{\s*%s\s*:)" % re.escape(key[1])) if key else None
+
+
+def _next_value(data: bytes, offset: int, like: re.Pattern[bytes] | None) -> int:
+    """Where to go on after a value that can't be read.
+
+    That is the next line that opens one, indented no deeper; where no line does, as in an array on a single line, the next
+    object behind a comma that begins like the first one of the file.
+    """
     line_start = data.rfind(b"\n", max(0, offset - _DEEPEST_INDENT), offset) + 1
     before = data[line_start:offset] if line_start else b""
     indent = len(before) if before.isspace() else 0
-    opening = re.compile(rb"\n[ \t]{0,%d}[{\[]" % indent).search(data, offset)
-    return opening.end() - 1 if opening else len(data)
+    if opening := re.compile(rb"\n[ \t]{0,%d}[{\[]" % indent).search(data, offset):
+        return opening.end() - 1
+    found = like.search(data, offset) if like else None
+    return found.end() if found else len(data)
 
 
 def _no_value(name: str, reason: str) -> str:

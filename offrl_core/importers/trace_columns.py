@@ -90,7 +90,7 @@ def _steps_of(source: Source, report: ImportReport, raw: RawRecords) -> Iterator
         for steps in flat_steps(source.name, *parquet, report, raw, source.tick):
             yield Steps(*steps)
         return
-    found = source.as_lines()
+    found = source.as_lines(report)
     if found is None:
         yield _read_records(source.records(report), report, raw)
         return

@@ -228,6 +228,15 @@ def test_runs_that_only_look_alike_stay_apart() -> None:
     assert Counter(column(read(*trials), "episode_id")) == {"conversation-1": 2, "conversation-2": 2}
 
 
+def test_a_copy_of_a_run_is_taken_once_and_a_question_without_an_answer_adds_nothing() -> None:
+    id = "call_abcdefghijkl"
+    talk = [user("find it"), says(None, call("f", id, a=1)), result("here", id), says("done")]
+    asked_again = [*talk[:3], user("and?")]
+    imported = read_source("f", lines(*({"messages": messages} for messages in (talk, talk, asked_again))))
+    assert imported.report.sentence() == "Read 3 of 3 conversations: 2 steps in 1 episode; no problems."
+    assert "1 conversation came again word for word" in notes(imported)
+
+
 def test_records_per_turn_are_one_conversation_and_share_a_telling_call_id_at_forks() -> None:
     first = [user("q"), says(None, call(id="call_wrrKpr7XnsTaNcHp3nss")), result("1", "call_wrrKpr7XnsTaNcHp3nss")]
     records = [{"messages": m} for m in (first[:2], first, [*first, says("A")], [*first, says("B")])]

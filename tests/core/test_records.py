@@ -190,6 +190,16 @@ def test_json_behind_a_preamble_is_found_and_the_preamble_set_aside() -> None:
     assert values(page) == [page]
 
 
+def test_a_broken_value_in_an_array_on_one_line_costs_that_value_only() -> None:
+    items = [{"task": i, "inner": [{"x": i}, {"y": -1}], "text": "a, {"} for i in range(6)]
+    whole = [json.dumps(item) for item in items]
+    broken = [*whole[:2], whole[2].replace('"text": ', '"text" '), *whole[3:]]
+    found, report = read("[" + ", ".join(broken) + "]")
+    assert [record.value for record in found] == [item for item in items if item["task"] != 2]
+    assert [(p.record, p.kind) for p in report.problems] == [(3, "not JSON")]
+    assert report.n_records == 6
+
+
 def test_raw_control_characters_in_strings_are_read_as_meant() -> None:
     for text in ('{"a": "x\ty\x00"}\n{"a": 2}', '[\n{"a": "x\ty\x00"},\n{"a": 2}]'):
         found, report = read(text)
