@@ -132,8 +132,8 @@ def _message(record: Record, upload: _Upload, place: Place) -> Row | None:
     value = record.value
     message = value.get("message")
     if value["type"] not in ("user", "assistant"):
-        if isinstance(message, dict) and message.get("role") in ("user", "assistant"):
-            text = f"a line of the kind {value['type']} isn't known, yet it holds a message; it was set aside"
+        if (isinstance(message, dict) and "role" in message) or "\ufffd" in value["type"]:
+            text = f"the kind of this line, {value['type']}, isn't known, and it may be a message; it was set aside"
             place.lose("type", "unknown kind of line", text, record.raw)
             return None
         upload.skipped[" ".join(filter(None, (value["type"], label(value.get("subtype")))))] += 1

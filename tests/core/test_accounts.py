@@ -128,8 +128,19 @@ def test_a_message_of_an_unknown_kind_of_line_is_lost_and_told() -> None:
     report = read_source("s.jsonl", lines(*session("a", 2), odd, *session("b", 1))).report
     assert report.sentence() == "Read 6 of 7 lines (1 lost): 3 steps in 2 episodes; 1 problem."
     assert (
-        report.problems[0].sentence().startswith("s.jsonl, line 5, field type: a line of the kind asistant isn't known")
+        report.problems[0]
+        .sentence()
+        .startswith("s.jsonl, line 5, field type: the kind of this line, asistant, isn't known")
     )
+
+
+def test_a_line_whose_kind_is_damaged_is_lost_and_told() -> None:
+    good = lines(*session("a", 2)).splitlines()
+    content = b"\n".join(
+        [*good[:3], good[3].replace(b'"assistant"', b'"\xe1ssistant"'), *lines(*session("b", 1)).splitlines()]
+    )
+    report = read_source("s.jsonl", content).report
+    assert (report.n_records_lost, report.counts()) == (1, {"invalid bytes": 1, "unknown kind of line": 1})
 
 
 def test_a_line_that_breaks_off_is_told_from_one_that_never_was_json() -> None:
