@@ -46,7 +46,7 @@ def step(episode: str, t: int, **fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", IN_LINES)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_lines_that_break_are_the_lost_ones(name: str, data: st.DataObject) -> None:
     good = IMPORTERS[name].example.splitlines()
@@ -65,7 +65,7 @@ def test_lines_that_break_are_the_lost_ones(name: str, data: st.DataObject) -> N
 
 
 @pytest.mark.parametrize("name", IMPORTERS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_read_and_lost_add_up_in_any_two_broken_files(name: str, data: st.DataObject) -> None:
     example = IMPORTERS[name].example
