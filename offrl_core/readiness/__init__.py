@@ -23,7 +23,7 @@ from .families import BLOCKED, FAMILIES, READY, WITH_CAVEATS, VerdictWord
 from .fields import FieldStatus, field_table
 from .losses import counts, in_proportion
 
-REPORT_VERSION = 1
+REPORT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
