@@ -5,7 +5,7 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
-from offrl_core.evaluation.ceiling import Ceiling, best_path, best_possible, true_value
+from offrl_core.evaluation.ceiling import Ceiling, best_path, best_possible, true_value, why_not_the_truth
 from offrl_core.evaluation.log_quality import concentrability
 from offrl_core.figures.ceiling import make_ceiling_curve, make_path, make_value_scale
 from pages._ui import before, layout, navigation, state, work
@@ -36,13 +36,8 @@ def render_values(dataset: Dataset, found: Ceiling, deployment: str) -> None:
     figure = layout.drawn(make_value_scale, rows)
     alt = ", ".join(f"{title} {value:+z.3f}" for title, _, value in rows)
     layout.render_figure(figure, key="ceiling", alt=f"Returns: {alt}")
-    if real is not None and abs(real - found.value) > 5e-4:
-        why = (
-            "one state stands for situations that differ (aliasing), so the log's counts underrate what its policy does"
-            if real > found.value
-            else "with few rows some pairs look better than they are, and the best choice picks those"
-        )
-        st.caption(f":material/info: A ceiling on the log's counts, not on the truth: here {why}.")
+    for why in why_not_the_truth(dataset, found, deployment):
+        st.caption(f":material/info: {layout.plain(why, 400)}")
     if found.silent >= 5e-4:
         st.caption(
             f":material/warning: In {found.silent:.1%} of its episodes the best policy comes to a state where the log supports "

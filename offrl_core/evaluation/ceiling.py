@@ -24,18 +24,21 @@ import numpy as np
 import scipy.sparse
 
 from ..arrays import BoolArray, FloatArray, IntArray
+from ..coverage_edits import MinReturn
 from ..dataset import Dataset
 from ..edges import CUT, GOES_ON, Edges, aggregate
 from ..errors import InvalidConfig, NotPossible, UnknownName
 from ..mdp import TabularMDP, discounted_sums, policy_values, value_iteration
 from ..policies import TabularPolicy
 from ..wording import counted
-from .exact import evaluate, world_model
+from ..worlds import LOGGED_IN, WORLDS
+from .exact import Truth, evaluate, world_model
 from .occupancy import event_probability
 from .ope.steps import LoggedSteps, logged_steps
 
 SAME_VALUE = 1e-9  # of two policies
 TIE = 1e-11  # of two actions: the one with more rows is taken
+SAID = 5e-4  # a difference that three decimals show
 SWEEPS, ROUNDS = 20, 200  # policy iteration mostly needs a dozen rounds
 
 
@@ -209,6 +212,63 @@ def best_possible(dataset: Dataset, deployment: str = "works") -> float | None:
     model = world_model(source.world, deployment)
     v_values, _ = model.optimum(dataset.discount)
     return float(model.starts @ v_values)
+
+
+def why_not_the_truth(dataset: Dataset, found: Ceiling, deployment: str = LOGGED_IN) -> tuple[str, ...]:
+    """Why the ceiling's policy is really worth something else, in sentences, from the counts to the deployment.
+
+    Two differences add up: that of the counts to the world that wrote the log, and that of this world to the one deployed.
+
+    Args:
+        dataset: the log.
+        found: its ceiling.
+        deployment: that the exact value is about.
+
+    Returns:
+        Nothing where the two agree, and for a log without a world.
+    """
+    source = dataset.log.source
+    if source is None:
+        return ()
+    spec, reasons = WORLDS[source.world], []
+    then, here = (evaluate(found.policy, source.world, name, dataset.discount) for name in (LOGGED_IN, deployment))
+    selected = any(isinstance(edit, MinReturn) for edit in dataset.edits)
+    if abs(then.mean_return - found.value) > SAID:
+        reasons.append(
+            f"The counts say {found.value:+z.3f}, the world that wrote the log {then.mean_return:+z.3f}: "
+            f"{'; '.join(_why_counts_err(found, then, selected))}."
+        )
+    if abs(here.mean_return - then.mean_return) > SAID:
+        reasons.append(
+            f"The log was written where {spec.situation(LOGGED_IN)}, and there this policy is worth {then.mean_return:+z.3f}. "
+            f"Deployed where {spec.situation(deployment)}, it is worth {here.mean_return:+z.3f}: the world has changed since, and "
+            "no row of the log knows."
+        )
+    return tuple(reasons)
+
+
+def _why_counts_err(found: Ceiling, then: Truth, selected: bool) -> list[str]:
+    """All that can be the reason; what chance alone did is said where nothing else explains it."""
+    model = world_model(then.world, LOGGED_IN)
+    hides, too_low = len(model.keys) < len(model.states), then.mean_return > found.value
+    if too_low and hides:
+        return ["one state stands for situations that differ (aliasing), so the counts underrate what the policy does"]
+    if too_low and found.silent > SAID:
+        return ["what follows where the log supports nothing isn't counted"]
+    if too_low:
+        return ["by chance its rows went worse than they do on average"]
+    causes = ["only good episodes were kept, so the bad luck of the same choices is missing"] if selected else []
+    causes += ["with few rows some pairs look better than they are, and the best choice picks those"]
+    unseen = np.array([not found.policy.knows(key) for key in model.keys]) & (model.valid_mask.sum(axis=1) > 1)
+    acts = model.probabilities(found.policy)
+    lost = event_probability(model.mdp, model.starts, acts, np.broadcast_to(unseen[model.key_index], acts.shape))
+    if lost > SAID:
+        causes.append(
+            f"in {lost:.1%} of its episodes the policy comes to a state that no row shows, and acts at random"
+        )
+    if hides:
+        causes.append("one state stands for situations that differ (aliasing)")
+    return causes
 
 
 # -- the best path --------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from ..behavior_policies import AnyBehavior
 from ..errors import NotPossible, UnknownName
 
 State = Hashable
+LOGGED_IN = "works"  # the deployment in which every log of every world is written
 
 
 class Transition(NamedTuple):
@@ -103,7 +104,7 @@ class WorldSpec:
         title: plain words.
         summary: one sentence for a menu.
         make: the world under a deployment; of a World, but each has a state type of its own.
-        deployments: its hidden truths; logs are written in ``works``.
+        deployments: its hidden truths; logs are written in :data:`LOGGED_IN`.
         behaviors: agents that write logs of it, ``logger`` first.
         tasks: what its episodes may be about; empty in a world without tasks.
         subject: what the titles of the deployments are about: "mul" works, crashes, ...
@@ -126,6 +127,10 @@ class WorldSpec:
     grid: Callable[[], Grid] | None = None
     package: str = ""
     install: str = ""
+
+    def situation(self, deployment: str) -> str:
+        """A deployment in words: "mul crashes", "the world is slippery"."""
+        return f"{self.subject} {self.deployments[deployment].title}"
 
     @property
     def missing(self) -> str:

@@ -15,14 +15,21 @@ import offrl_core as orl
 from offrl_core.arrays import BoolArray, FloatArray
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidConfig, NotPossible, UnknownName
-from offrl_core.evaluation.ceiling import best_path, best_possible, ceiling, ceiling_curve, true_value
+from offrl_core.evaluation.ceiling import (
+    best_path,
+    best_possible,
+    ceiling,
+    ceiling_curve,
+    true_value,
+    why_not_the_truth,
+)
 from offrl_core.evaluation.diagnostics import promised_return
-from offrl_core.evaluation.exact import evaluate
+from offrl_core.evaluation.exact import evaluate, world_model
 from offrl_core.evaluation.forecast import FAMILIES, Forecast, family_of, forecast, score_forecast
 from offrl_core.evaluation.ledger import supported_part
 from offrl_core.evaluation.log_quality import behavior_entropy, concentrability, log_quality
 from offrl_core.policies import uniform_policy
-from offrl_core.worlds import WORLDS
+from offrl_core.worlds import LOGGED_IN, WORLDS
 
 from .helpers import Row, episode, few_examples, framed_by_hand, make_log, policy_of, random_rows
 from .test_tabular_family import by_hand
@@ -114,6 +121,32 @@ def test_with_enough_rows_in_a_world_that_hides_nothing_it_is_the_truth() -> Non
     assert found.value == pytest.approx(best_possible(dataset), abs=1e-9)  # walking never fails
     assert true_value(dataset, found.policy) == pytest.approx(found.value, abs=1e-9)
     assert found.silent == 0
+
+
+@pytest.mark.parametrize("world", SMALL)
+def test_the_reason_why_a_ceiling_is_not_the_truth_is_the_true_one(world: str) -> None:
+    """A changed world is named exactly where the value changes, aliasing only where the world hides something."""
+    dataset = small(world, 0)
+    found, spec, model = ceiling(dataset), WORLDS[world], world_model(world, LOGGED_IN)
+    then = true_value(dataset, found.policy, LOGGED_IN)
+    for deployment in spec.deployments:
+        here, said = true_value(dataset, found.policy, deployment), why_not_the_truth(dataset, found, deployment)
+        changed = [sentence for sentence in said if "the world has changed" in sentence]
+        counts = [sentence for sentence in said if sentence not in changed]
+        assert bool(changed) == (abs(here - then) > 5e-4)
+        assert all(spec.situation(deployment) in s and f"{here:+z.3f}" in s and f"{then:+z.3f}" in s for s in changed)
+        assert bool(counts) == (abs(then - found.value) > 5e-4)
+        assert not any("aliasing" in s for s in counts) or len(model.keys) < len(model.states)
+        assert not any("few rows" in s for s in counts) or then < found.value
+    unknown = framed(episode("e", ("s", "a", 1.0)))
+    assert why_not_the_truth(unknown, ceiling(unknown)) == ()
+
+
+def test_kept_for_its_returns_a_log_looks_better_than_its_world() -> None:
+    log = orl.collect("chain", "first_half", n_episodes=300, seed=0)
+    dataset = orl.frame(log, edits=[orl.MinReturn(0.5)])
+    (sentence,) = why_not_the_truth(dataset, ceiling(dataset))
+    assert "only good episodes were kept" in sentence
 
 
 def test_a_state_where_nothing_is_supported_is_worth_nothing_and_is_counted() -> None:

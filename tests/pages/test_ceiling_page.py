@@ -18,6 +18,16 @@ def test_the_story_is_foretold_and_scored(app):
     assert "The forecast was **right**" in texts(app)
 
 
+def test_a_world_that_changed_after_the_log_is_named_as_the_reason(app):
+    open_page(app, "ceiling", deployment="broken")
+    said = texts(app)
+    assert "Deployed where mul returns a wrong result, it is worth +0.245" in said
+    assert "few rows" not in said
+    app.session_state["deployment"] = "works"
+    app.run()
+    assert "the world has changed" not in texts(app)
+
+
 def test_one_family_alone_is_not_scored(app):
     open_page(app, "ceiling", learners="fqi")
     app.toggle(key="w:score_forecast").set_value(True).run()
