@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+BY_ACCIDENT = 1 / 81  # share of the tasks that the wrong tool solves, at most: 2 + 2 = 2 × 2
 ABOUT_EQUAL = 0.005  # success rates closer than this count as the same
 DIAL_STEP, DIAL_TOP = 0.05, 1.0  # of the dial for the guess
 
@@ -39,6 +40,40 @@ class Scene:
 def tell(scene: Scene) -> str:
     """Two to four sentences of Markdown about the scene."""
     return " ".join([_what_happened(scene), _why(scene), _what_the_log_knows(scene)])
+
+
+def about_bars(moved: Sequence[str], situation: str) -> str:
+    """How to read the bars of the one choice, and why a plain one misses its mark.
+
+    Args:
+        moved: actions that the log shows there and that are worth something else where they are deployed than where the log was
+            written.
+        situation: the deployment in words.
+    """
+    read = "Bars of naive FQI start at the worst value, so the longest one is chosen."
+    aliased = "the state hides something: “mul: result 12” doesn't tell which operation gave the 12 (aliasing)."
+    if not moved:
+        return f"{read} Where a plain bar misses its green mark, {aliased}"
+    names = " and ".join(f"`{action}`" for action in moved)
+    return (
+        f"{read} The plain bar of {names} misses its green mark because the world changed after the log was written: here "
+        f"{situation}. Where another one does, {aliased}"
+    )
+
+
+def about_small_bars(success: Mapping[str, Mapping[str, float]]) -> str:
+    """Why some bars stand at 1 % and others at 0; "" where no bar is that small.
+
+    Args:
+        success: policy -> task -> exact probability of success.
+    """
+    shares = [share for by_task in success.values() for share in by_task.values()]
+    if not any(0 < share <= BY_ACCIDENT + 1e-9 for share in shares):
+        return ""
+    return (
+        "The wrong tool is right by accident in one case of 81, `add` for `mul` or `mul` for `add` at 2 + 2 = 2 × 2: hence the "
+        "1 %. `sub` never is: hence the 0."
+    )
 
 
 def _percent(value: float) -> str:

@@ -9,8 +9,8 @@ import offrl_core as orl
 from offrl_core.coverage_edits import DropAction, edits_to_link
 from offrl_core.evaluation.exact import Truth
 from offrl_core.figures.overview import make_choice, make_success_by_task
-from offrl_core.story import Scene, tell
-from offrl_core.worlds import WORLDS
+from offrl_core.story import Scene, about_bars, about_small_bars, tell
+from offrl_core.worlds import LOGGED_IN, WORLDS
 from pages._ui import layout, navigation, parameters, state, work
 
 NO_MUL = DropAction("mul", how="recollect")
@@ -76,6 +76,8 @@ def render_story(now: work.Current) -> None:
             title: {task: t.success_rate for task, t in truth.by_task.items()} for title, truth in truths.items()
         }
         st.html(make_success_by_task(success, {title: truth.success_rate for title, truth in truths.items()}))
+        if small_bars := about_small_bars(success):
+            st.caption(small_bars)
     state_row = dataset.state_index(CHOICE)
     if state_row is None:
         st.info("After these edits the log never reaches the choice between operations on a mul task.")
@@ -99,10 +101,9 @@ def render_choice(dataset, model, row: int, deployment: str) -> None:
         chosen=dataset.actions[int(model.policy.probabilities[row].argmax())],
     )
     st.html(picture)
-    st.caption(
-        "Bars of naive FQI start at the worst value, so the longest one is chosen. Where a plain bar misses its green mark, "
-        "the state hides something: “mul: result 12” doesn't tell which operation gave the 12 (aliasing)."
-    )
+    then = work.exact_q(dataset, model, LOGGED_IN)[row, columns]
+    moved = columns[(counts > 0) & (np.abs(exact - then) > 5e-4)]
+    st.caption(about_bars([dataset.actions[a] for a in moved], SPEC.situation(deployment)))
 
 
 def make_scene(dataset, models, truths, row: int, deployment: str) -> Scene:
@@ -153,9 +154,7 @@ def render_all_scenes() -> None:
     """Every combination of log and deployment, so that nobody leaves with half of the story."""
     with st.expander("All six cases side by side: two logs, three deployments", icon=":material/table:", expanded=True):
         layout.render_percents(all_scenes({name: parameters.parameters_of(name) for name in LEARNERS}))
-        st.caption(
-            f"Exact probability of success at Q₀ = {state.get('guess'):+z.2f}. Log · what mul does once deployed."
-        )
+        st.caption(f"Exact success at Q₀ = {state.get('guess'):+z.2f}. Log · what mul does once deployed.")
 
 
 navigation.require_app()

@@ -3,7 +3,7 @@
 import pytest
 
 import offrl_core as orl
-from offrl_core.story import ABOUT_EQUAL, Scene, tell
+from offrl_core.story import ABOUT_EQUAL, BY_ACCIDENT, Scene, about_bars, about_small_bars, tell
 
 LEARNERS = ("bc", "fqi", "fqi_support", "cql")
 
@@ -76,3 +76,28 @@ def test_the_guess_that_the_paragraph_proposes_is_where_guessing_costs(dataset_w
             here = scene(dataset_without_mul, deployment, guess)
             assert here.success["fqi"] == pytest.approx(expected, abs=1e-12)
             assert here.success["fqi_support"] == pytest.approx(2 / 3, abs=1e-12)
+
+
+def test_a_bar_that_a_changed_world_moves_is_not_blamed_on_the_state():
+    told = about_bars(["mul"], "mul crashes")
+    assert "`mul` misses its green mark because the world changed after the log was written: here mul crashes" in told
+    assert "Where another one does, the state hides something" in told
+    assert "world changed" not in about_bars([], "mul crashes")
+
+
+def test_the_accident_behind_the_smallest_bars_is_the_only_one():
+    tools = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y}
+    pairs = [(x, y) for x in range(1, 10) for y in range(1, 10)]
+    by_accident = {
+        (task, tool): [pair for pair in pairs if tools[task](*pair) == tools[tool](*pair)]
+        for task in tools
+        for tool in tools
+        if task != tool
+    }
+    assert {names: where for names, where in by_accident.items() if where} == {
+        ("add", "mul"): [(2, 2)],
+        ("mul", "add"): [(2, 2)],
+    }
+    assert 1 / len(pairs) == BY_ACCIDENT
+    assert "2 + 2 = 2 × 2" in about_small_bars({"BC": {"add": 1.0, "mul": BY_ACCIDENT / 2}})
+    assert not about_small_bars({"BC": {"add": 1.0, "mul": 0.0}, "other": {"mul": 0.3}})

@@ -252,6 +252,18 @@ def test_the_overview_tells_the_story_that_the_numbers_tell(app):
     assert "stays inside the log" in texts(app)
 
 
+def test_a_bar_that_misses_its_mark_has_its_true_reason(app):
+    """The world changed where the tool is in the log and broken; elsewhere it is the state that hides something."""
+    open_page(app, "overview", deployment="broken")
+    assert "`mul` misses its green mark because the world changed" in texts(app)
+    for deployment, edits in (("works", ""), ("broken", "drop:mul:recollect")):
+        app.session_state["deployment"], app.session_state["edits"] = deployment, edits
+        app.run()
+        assert "because the world changed" not in texts(app)
+        assert "(aliasing)" in texts(app)
+        assert ("2 + 2 = 2 × 2" in texts(app)) == bool(edits)
+
+
 def test_a_query_runs_and_a_bad_one_is_refused_in_words(app):
     open_page(app, "query")
     assert len(app.dataframe[0].value)
