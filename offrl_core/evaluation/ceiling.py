@@ -241,8 +241,8 @@ def why_not_the_truth(dataset: Dataset, found: Ceiling, deployment: str = LOGGED
     if abs(here.mean_return - then.mean_return) > SAID:
         reasons.append(
             f"The log was written where {spec.situation(LOGGED_IN)}, and there this policy is worth {then.mean_return:+z.3f}. "
-            f"Deployed where {spec.situation(deployment)}, it is worth {here.mean_return:+z.3f}: the world has changed since, and "
-            "no row of the log knows."
+            f"Deployed where {spec.situation(deployment)}, it is worth {here.mean_return:+z.3f}: the world has changed since, "
+            "and no row of the log knows."
         )
     return tuple(reasons)
 

@@ -12,7 +12,7 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.course import Course, behavior_course, course
 from offrl_core.evaluation.exact import Truth
 from offrl_core.interfaces import TrainedModel
-from offrl_core.worlds import WORLDS
+from offrl_core.worlds import LOGGED_IN, WORLDS
 
 from . import layout, work
 
@@ -26,9 +26,11 @@ HEADINGS = {
 N_TRIAL = 500  # episodes of a sampled trial
 
 
-def render_deployed(now: work.Current, models: Mapping[str, TrainedModel]) -> None:
-    """The tables; only worlds have them."""
+def render_deployed(now: work.Current, models: Mapping[str, TrainedModel], whose: str) -> None:
+    """The tables; only worlds have them. ``whose`` says which policies these are."""
     st.markdown("##### Once deployed: the truth", help=layout.tip("exact"))
+    if whose:
+        st.caption(whose)
     spec = WORLDS[now.world]
     by_task = bool(spec.tasks) and st.toggle("By task", key="w:by_task")
     table = _by_task(now, models) if by_task else _by_deployment(now, models)
@@ -36,9 +38,10 @@ def render_deployed(now: work.Current, models: Mapping[str, TrainedModel]) -> No
     here = work.deployment(now.world)
     cut = max(found[""].cut for found in _courses(now, models, here).values())
     st.caption(
-        "Computed over everything that can happen, not sampled. ✓: episodes solved. Steps: mean length of an episode. Cost: what "
-        "the steps before the last one cost, undiscounted. Return, steps and cost are those where "
-        f"{spec.subject} {spec.deployments[here].title}."
+        "Computed over everything that can happen, not sampled; that of the log's own agent is no mean over its episodes. ✓: "
+        "episodes solved. Steps: mean length of an episode. Cost: what the steps before the last one cost, undiscounted. Return, "
+        "steps and cost are those where "
+        f"{spec.situation(here)}."
         + (
             f" Up to {cut:.1%} of a policy's episodes go on for ever; they are cut after 1,000 steps."
             if cut > 1e-9
@@ -48,6 +51,28 @@ def render_deployed(now: work.Current, models: Mapping[str, TrainedModel]) -> No
     data = layout.safe_csv(_everything(now, models))
     st.download_button("Download the truth", data, "truth.csv", "text/csv", icon=":material/download:")
     _render_trial(now, models, here)
+
+
+def changed_world(now: work.Current, models: Mapping[str, TrainedModel]) -> str:
+    """What no estimate can know: that policies are worth something else where they are deployed than where the log was
+    written; "" where none is, or where nobody knows the world.
+    """
+    if now.world is None:
+        return ""
+    spec, here = WORLDS[now.world], work.deployment(now.world)
+    moved = [name for name, model in models.items() if _has_moved(now.dataset, model, here)]
+    if not moved:
+        return ""
+    who = "every policy" if len(moved) == len(models) > 1 else " and ".join(moved)
+    return (
+        f"The log was written where {spec.situation(LOGGED_IN)}; here {spec.situation(here)}. No estimate from the log can know "
+        f"that the world has changed since: it judges {who} as if {spec.situation(LOGGED_IN)}, however narrow its interval."
+    )
+
+
+def _has_moved(dataset: Dataset, model: TrainedModel, deployment: str) -> bool:
+    here, then = (work.truth(dataset, model, name).mean_return for name in (deployment, LOGGED_IN))
+    return abs(here - then) > 5e-4
 
 
 def _render_trial(now: work.Current, models: Mapping[str, TrainedModel], deployment: str) -> None:

@@ -13,7 +13,7 @@ import streamlit as st
 
 from offrl_core.coverage_edits import CoverageEdit, DropAction
 from offrl_core.glossary import TERMS
-from offrl_core.worlds import WORLDS, WorldSpec
+from offrl_core.worlds import LOGGED_IN, WORLDS, WorldSpec
 
 from . import state
 
@@ -86,10 +86,15 @@ def min_count_input() -> None:
 
 
 def deployment_input(now: Any, title: str, place: str) -> None:
-    """Which hidden truth of the world to compare with; ``title`` begins what the control asks, on the page ``place``."""
+    """Which hidden truth of the world to compare with; ``title`` begins what the control asks, on the page ``place``.
+
+    Nothing is asked of a world that has one truth only.
+    """
     spec = WORLDS[now.world]
     if state.get("deployment") not in spec.deployments:
-        state.put("deployment", "works")
+        state.put("deployment", LOGGED_IN)
+    if len(spec.deployments) < 2:
+        return
     st.segmented_control(
         f"{title} {spec.subject}…",
         list(spec.deployments),

@@ -15,18 +15,19 @@ from offrl_core.wording import counted
 from offrl_core.worlds import WORLDS
 
 from . import asked_return, layout, refusals, state, work
+from .caveats import Caveats
 
 
 def render_results(now: work.Current, models: dict[str, TrainedModel]) -> None:
     """One line for each learner that is done."""
-    rows = [result_row(now, algorithm, model) for algorithm, model in models.items()]
+    caveats = Caveats()
+    rows = [result_row(now, algorithm, model, caveats) for algorithm, model in models.items()]
     if rows:
         layout.render_wide(_table(rows), "learner", _headings(now))
-        marks = f"✓: episodes solved, by what {WORLDS[now.world].subject} does once deployed. " if now.world else ""
+        caveats.render()
         st.caption(
-            f"{marks}Success is exact where a world is known; exact return and unseen states are those of the deployment "
-            "chosen on Overview. WIS: weighted importance sampling with a 95 % interval, from the log "
-            "alone; refused where too few episodes follow the policy. Of several seeds, the first that is done."
+            f"{_what_is_known(now)} WIS: weighted importance sampling with a 95 % interval, from the log alone; refused where "
+            "too few episodes follow the policy. Of several seeds, the first that is done."
         )
         refusals.render_refusals(now.dataset, models)
         asked_return.render_asked_returns(now, models)
@@ -34,18 +35,29 @@ def render_results(now: work.Current, models: dict[str, TrainedModel]) -> None:
         st.info("Choose a learner above.")
 
 
+def _what_is_known(now: work.Current) -> str:
+    """Which numbers are true, and of which deployment."""
+    if now.world is None:
+        return "Nobody knows the world behind this log, so success and the exact return stay unknown."
+    spec = WORLDS[now.world]
+    return (
+        f"✓: episodes solved, exactly, by what {spec.subject} does once deployed. Return and unseen states are those where "
+        f"{spec.situation(work.deployment(now.world))}; Evaluate and Q-values have the switch."
+    )
+
+
 def _headings(now: work.Current) -> dict[str, tuple[str, str]]:
     solved = layout.success_headings(WORLDS[now.world]) if now.world else {}
+    here = f", where {WORLDS[now.world].situation(work.deployment(now.world))}." if now.world else "."
     return solved | {
         "unsupported choices": (
             "unsupported",
-            "States of the log where the policy picks an action that the log doesn't support, of all its states.",
+            "States where the policy picks an action that the log doesn't support, of all states in the rows that learners see.",
         ),
-        "exact return": ("return", "Exact discounted return, in the deployment chosen on Overview."),
+        "exact return": ("return", f"Exact discounted return{here}"),
         "meets unseen states": (
             "meets the unseen",
-            "Share of the policy's episodes that come to a state which no row of the log shows, in the deployment chosen on "
-            "Overview.",
+            f"Share of the policy's episodes that come to a state which no row of the log shows{here}",
         ),
         "estimate from the log (WIS)": (
             "from the log (WIS)",
@@ -70,12 +82,13 @@ def done_after(model: TrainedModel) -> str:
     return f"{counted(steps, unit)}{'' if model.converged else ', not settled'}"
 
 
-def result_row(now: work.Current, algorithm: str, model: TrainedModel) -> dict[str, object]:
+def result_row(now: work.Current, algorithm: str, model: TrainedModel, caveats: Caveats) -> dict[str, object]:
     """One line of the table; what isn't known says so."""
     if isinstance(model.policy, SequencePolicy):
         return asked_return.result_row(now, algorithm, model)
     run = run_id(now.dataset, algorithm, model.config, model.seed)
-    return _row_of_table(run, work.deployment(now.world), state.get("min_count"), now.dataset, model)
+    row = _row_of_table(run, work.deployment(now.world), state.get("min_count"), now.dataset, model)
+    return row | {"estimate from the log (WIS)": caveats.told(work.estimated(now.dataset, model)), "run": run}
 
 
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
@@ -101,13 +114,4 @@ def _row_of_table(
         row["meets unseen states"] = f"{here.unseen_state_rate:.1%} of episodes"
     else:
         row["exact success"] = "unknown"
-    guess = work.estimated(_dataset, _model)
-    row["estimate from the log (WIS)"] = (
-        "refused"
-        if guess.value is None
-        else f"{guess.value:+z.3f} (no spread)"
-        if guess.low == guess.high
-        else f"{guess.value:+z.3f} [{guess.low:+z.3f}, {guess.high:+z.3f}]"
-    )
-    row["run"] = run
     return row

@@ -27,6 +27,16 @@ def parts_of(now: work.Current) -> tuple[Dataset, Dataset]:
     return now.dataset, now.dataset
 
 
+def whose_policies(learn: Dataset, judge: Dataset) -> str:
+    """Why numbers here differ from those of the page Train; "" where they don't."""
+    if learn is judge:
+        return ""
+    return (
+        f"Of the policies learned from the {learn.n_episodes:,} episodes above; on Train they learn from all, so their numbers "
+        "differ a little."
+    )
+
+
 def render_split(learn: Dataset, judge: Dataset) -> None:
     """What was learned from what, and a way to change it."""
     state.set_widget("w:split", state.get("split"))

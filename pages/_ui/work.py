@@ -27,7 +27,7 @@ from offrl_core.interfaces import TrainedModel
 from offrl_core.log import BUNDLED_TITLES, Log
 from offrl_core.log_changes import changed, changes_from_link, changes_to_link
 from offrl_core.readiness import Readiness
-from offrl_core.worlds import WORLDS
+from offrl_core.worlds import LOGGED_IN, WORLDS
 
 from . import browser, reward_forms, state
 
@@ -175,7 +175,7 @@ def _chosen_world_log() -> Log:
 def deployment(world: str | None) -> str:
     """The hidden truth to compare with: the chosen one where this world has it, else ``works``."""
     chosen: str = state.get("deployment")
-    return chosen if world is None or chosen in WORLDS[world].deployments else "works"
+    return chosen if world is None or chosen in WORLDS[world].deployments else LOGGED_IN
 
 
 def show_log(log: Log) -> None:
@@ -347,13 +347,13 @@ def _own_return(key: str, _dataset: Dataset) -> LoggedReturn:
 
 
 def estimated(dataset: Dataset, model: TrainedModel) -> Estimate:
-    """:func:`offrl_core.estimate` by weighted importance sampling, once."""
+    """:func:`offrl_core.estimate` by weighted importance sampling, once; on the very episodes that the model learned from."""
     return _estimated(policy_key(dataset, model), dataset, model)
 
 
 @st.cache_resource(show_spinner=False, max_entries=512, ttl="2h")
 def _estimated(key: str, _dataset: Dataset, _model: TrainedModel) -> Estimate:
-    return orl.estimate(_model.policy, _dataset, "wis")
+    return orl.estimate(_model.policy, _dataset, "wis", trained_on=_dataset)
 
 
 def assessed(dataset: Dataset) -> Readiness:

@@ -6,10 +6,14 @@ import pytest
 
 import offrl_core as orl
 from offrl_core.coverage_edits import split_edits
+from offrl_core.evaluation.comparison import logged_return
 from offrl_core.evaluation.course import course
-from tests.pages.conftest import open_page, texts
+from offrl_core.worlds import WORLDS
+from tests.pages.conftest import open_page, shown, texts
 from tests.pages.test_pages import upload
 from tests.traces import AIRLINE, shared_trace
+
+NO_MUL = orl.DropAction("mul", how="recollect")
 
 
 def estimates_shown(app):
@@ -129,3 +133,52 @@ def test_a_trial_stands_beside_the_exact_value(app):
     policy = orl.train(dataset, "fqi").policy
     assert trial["exact return"][0] == f"{orl.evaluate(policy, 'calculator_chain').mean_return:+.3f}"
     assert course(policy, "calculator_chain")[""].cut > 0
+
+
+@pytest.mark.parametrize("world", [name for name, spec in WORLDS.items() if not spec.missing])
+def test_every_world_with_several_truths_has_a_switch_here_and_a_changed_world_is_said(app, world):
+    spec = WORLDS[world]
+    open_page(app, "evaluate", learners="bc", data="generated", gen_world=world, gen_episodes="200")
+    switches = [control for control in app.segmented_control if control.key == "w:deployment:evaluate"]
+    assert len(switches) == (len(spec.deployments) > 1)
+    assert "the world has changed since" not in texts(app)
+    for name in spec.deployments:
+        switches[0].set_value(name).run()
+        assert not app.exception, app.exception
+        (truth,) = [frame.value for frame in app.dataframe if "policy" in frame.value]
+        exact = estimates_shown(app).loc["exact return"].iloc[0]
+        assert truth["return"][0] == exact
+        if name == "works":
+            written = exact
+        assert ("the world has changed since" in texts(app)) == (exact != written)
+        assert exact == written or f"here {spec.situation(name)}" in texts(app)
+
+
+def test_numbers_of_the_same_name_say_why_they_differ(app):
+    open_page(app, "evaluate", learners="bc,fqi_support", edits="drop:mul:recollect")
+    learn, judge = (orl.frame(orl.bundled_log("calculator"), edits=e) for e in split_edits((NO_MUL,), 0.5))
+    said = texts(app)
+    assert f"Of the policies learned from the {learn.n_episodes:,} episodes above" in said
+    assert (
+        f"In the {judge.n_episodes:,} episodes that judge, the log's own agent got {logged_return(judge).value:+.3f}"
+        in said
+    )
+    app.button_group(key="w:split").set_value("0").run()
+    assert "Of the policies learned from" not in texts(app)
+
+
+@pytest.mark.parametrize("page", ["train", "evaluate"])
+def test_what_an_estimate_warns_of_stands_at_its_number(app, page):
+    """Each mark in the table has its sentence below, and a number without spread doesn't look like an interval."""
+    open_page(app, page, learners="bc", split="0")
+    dataset = orl.frame(orl.bundled_log("calculator"))
+    guess = orl.estimate(orl.train(dataset, "bc").policy, dataset, "wis", trained_on=dataset)
+    tables = [frame.value for frame in app.dataframe]
+    cells = [str(cell) for table in tables for cell in table.to_numpy().ravel()]
+    (cell,) = {cell for cell in cells if cell.startswith(f"{guess.value:+.3f} (no spread)")}
+    assert not any(f"[{guess.value:+.3f}, {guess.value:+.3f}]" in cell for cell in cells)
+    captions = [shown(caption.value) for caption in app.caption]
+    assert len(guess.warnings) == 2
+    for sentence in guess.warnings:
+        (line,) = [caption for caption in captions if caption.endswith(sentence)]
+        assert line.split()[0] in cell.split()
