@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,8 +42,10 @@ from ..errors import InvalidConfig, NotPossible
 from ..interfaces import TrainedModel
 from ..mdp import TabularMDP, discounted_sums, policy_chain
 from ..policies import action_places, table_of
+from ..wording import counted
 from .exact import world_model
-from .occupancy import FirstSteps, first_steps
+from .log_quality import FEW_ROWS
+from .occupancy import FirstSteps, event_probability, first_steps, visits_by_step
 
 PARTS: Mapping[str, str] = {
     "seen": "rewards the log shows",
@@ -51,6 +54,31 @@ PARTS: Mapping[str, str] = {
     "rest": "added or taken off by the learner",
 }
 GUESSES = ("default", "maxima")
+WORTH_NAMING = 0.05  # visits per episode from which on a step of few rows is named
+LONGEST_WAY = 200  # steps of an episode that are looked at
+
+
+class ThinSteps(NamedTuple):
+    """Steps on the way of the policy that only a few rows speak for.
+
+    Attributes:
+        share: share of its episodes that take one, on the counts.
+        state, action: the pair with fewest rows among them.
+        n_rows: of that pair.
+    """
+
+    share: float
+    state: str
+    action: str
+    n_rows: int
+
+    @property
+    def sentence(self) -> str:
+        """What it means for the value."""
+        return (
+            f"On the counts, {self.share:.0%} of its episodes go through steps that fewer than {FEW_ROWS} rows speak for, as far "
+            f"as they stay in the support; the thinnest is {self.action} in {self.state}: {counted(self.n_rows, 'row')}."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,6 +93,7 @@ class Ledger:
         taught: (S, A) pairs of which some row teaches a value.
         supported: (S, A) pairs seen often enough.
         min_count: rows from which on a pair counts as supported.
+        thin: steps along the support that carry the value on few rows; None where there are none worth naming.
     """
 
     q_values: FloatArray
@@ -74,6 +103,7 @@ class Ledger:
     taught: BoolArray
     supported: BoolArray
     min_count: int
+    thin: ThinSteps | None
 
     @property
     def totals(self) -> dict[str, float]:
@@ -99,10 +129,14 @@ class Ledger:
 
     @property
     def sentence(self) -> str:
-        """The total in words."""
-        share = self.guess_share
-        if np.isnan(share):
+        """The total in words: what is guessed, and how thin the rest is."""
+        if np.isnan(self.guess_share):
             return "Every amount is 0 here, so there is nothing to share out."
+        return " ".join([self._guessed, *([] if self.thin is None else [self.thin.sentence])])
+
+    @property
+    def _guessed(self) -> str:
+        share = self.guess_share
         if self.min_count == 1:
             return f"{share:.0%} of this value rests on pairs nobody ever saw."
         return (
@@ -153,6 +187,25 @@ def value_ledger(dataset: Dataset, model: TrainedModel, min_count: int = 1) -> L
         taught=taught,
         supported=supported,
         min_count=min_count,
+        thin=_thin_steps(dataset, mdp, np.where(supported, carried, 0.0)),
+    )
+
+
+def _thin_steps(dataset: Dataset, mdp: TabularMDP, carried: FloatArray) -> ThinSteps | None:
+    """Pairs of few rows that a fair part of the episodes takes, on the counts; ``carried`` (S, A) is supported throughout."""
+    acts, taken = np.ascontiguousarray(carried.T), np.zeros_like(carried.T)
+    for visits in visits_by_step(mdp, dataset.start_shares, acts, max_steps=LONGEST_WAY):
+        taken += visits
+    counts = dataset.visitation_counts
+    thin = (taken.T >= WORTH_NAMING) & (counts < FEW_ROWS)
+    if not thin.any():
+        return None
+    row, column = np.unravel_index(np.where(thin, counts, FEW_ROWS).argmin(), counts.shape)
+    return ThinSteps(
+        share=event_probability(mdp, dataset.start_shares, acts, np.ascontiguousarray(thin.T)),
+        state=dataset.states[row],
+        action=dataset.actions[column],
+        n_rows=int(counts[row, column]),
     )
 
 

@@ -53,7 +53,7 @@ def render_total(dataset: Dataset, model: TrainedModel, deployment: str, min_cou
         st.caption(f":material/account_balance: {layout.plain(str(error), 400)}")
         return
     gone = leaving(dataset, model, deployment, min_count)
-    sentence = f":material/account_balance: **{ledger.sentence}** {gone.sentence}"
+    sentence = f":material/account_balance: **{layout.plain(ledger.sentence, 500)}** {gone.sentence}"
     with st.expander(sentence):
         st.markdown("What the policy promises at the start is made of", help=layout.tip("ledger"))
         starts = _by_start(dataset, ledger)

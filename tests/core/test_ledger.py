@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import offrl_core as orl
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidConfig, NotPossible
+from offrl_core.evaluation.ceiling import best_path, ceiling
 from offrl_core.evaluation.diagnostics import promised_return
 from offrl_core.evaluation.ledger import (
     PARTS,
@@ -20,8 +21,10 @@ from offrl_core.evaluation.ledger import (
     supported_part,
     value_ledger,
 )
+from offrl_core.evaluation.log_quality import FEW_ROWS
 from offrl_core.evaluation.occupancy import FirstSteps, first_steps, visits_by_step
 from offrl_core.mdp import policy_values
+from offrl_core.wording import counted
 
 from .helpers import episode, few_examples, make_log, policy_of, random_rows
 from .test_tabular_family import by_hand, cell, holey
@@ -101,7 +104,7 @@ def test_a_guess_that_wins_is_booked_as_what_it_adds_to_the_best_supported_value
     assert cell(dataset, ledger.q_parts["seen"], "0", "a") == 2.0
     assert ledger.totals == pytest.approx({"seen": 2.0, "default": 0.0, "maxima": 8.0, "rest": 0.0})
     assert ledger.guess_share == pytest.approx(0.8)
-    assert ledger.sentence == "80% of this value rests on pairs nobody ever saw."
+    assert ledger.sentence.startswith("80% of this value rests on pairs nobody ever saw. ")
 
 
 def test_a_loss_in_one_task_does_not_hide_what_another_rests_on() -> None:
@@ -131,6 +134,28 @@ def test_the_share_in_the_sentence_is_a_mean_of_the_cells_where_episodes_begin(
     assert ledger.guess_share == pytest.approx(
         np.average(ledger.guess_shares[starts, chosen], weights=booked), abs=1e-9
     )
+
+
+@pytest.mark.parametrize("rare", [1, 2, FEW_ROWS - 1, FEW_ROWS])
+def test_a_value_that_hangs_on_few_rows_says_so(rare: int) -> None:
+    """All begin in s; b, which a few take and which pays, leads the policy, so all of its episodes hang on those rows."""
+    often = [row for i in range(20) for row in episode(f"a{i}", ("s", "a", 0.0))]
+    seldom = [row for i in range(rare) for row in episode(f"b{i}", ("s", "b", 0.0), ("t", "c", 1.0))]
+    ledger = opened(orl.frame(make_log([*often, *seldom])), "fqi")
+    if rare == FEW_ROWS:
+        assert ledger.thin is None
+        assert ledger.sentence == "0% of this value rests on pairs nobody ever saw."
+        return
+    assert ledger.thin.share == pytest.approx(1.0)
+    assert (ledger.thin.state, ledger.thin.action, ledger.thin.n_rows) == ("s", "b", rare)
+    assert f"the thinnest is b in s: {counted(rare, 'row')}." in ledger.sentence
+
+
+def test_the_thinnest_step_is_that_of_the_ceiling_s_path_where_the_policy_is_the_ceiling_s() -> None:
+    dataset = orl.frame(orl.collect("gridworld", "hasty", n_episodes=12, seed=0))
+    path, thin = best_path(dataset, ceiling(dataset)), opened(dataset, "fqi_support").thin
+    assert thin is not None
+    assert thin.n_rows <= path.thinnest.n_rows
 
 
 def test_thin_pairs_count_as_unsupported_from_min_count_on() -> None:

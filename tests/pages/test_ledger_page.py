@@ -1,9 +1,11 @@
 """The ledger on the page Q-values: a sentence, a bar for the chosen cell, a map, and refusals in words."""
 
+import re
+
 import pytest
 
 import offrl_core as orl
-from tests.pages.conftest import open_page, texts
+from tests.pages.conftest import open_page, shown, texts
 
 
 def test_the_page_says_what_the_value_rests_on_and_when_the_policy_leaves(app):
@@ -15,6 +17,15 @@ def test_the_page_says_what_the_value_rests_on_and_when_the_policy_leaves(app):
     assert "50% guessed" in said
     assert "Shares are taken start by start" in said
     assert "t = 2: **33.3%**" in said
+
+
+def test_a_value_that_hangs_on_few_rows_is_not_said_to_rest_on_data_alone(app):
+    open_page(app, "q_values", shown="fqi_support", data="generated", gen_world="calculator_chain", gen_episodes="300")
+    (said,) = [shown(expander.label) for expander in app.expander if "of this value" in expander.label]
+    assert "0% of this value rests on pairs nobody ever saw. On the counts," in said
+    assert re.search(r"the thinnest is \w+ in .+: [1-9] rows?\.", said)
+    app.number_input(key="w:min_count").set_value(10).run()
+    assert not any("the thinnest is" in expander.label for expander in app.expander)
 
 
 def test_the_map_of_what_values_rest_on_can_be_chosen(app):
