@@ -398,8 +398,10 @@ class Compounding:
     @property
     def sentence(self) -> str:
         """What one should take away from it."""
+        loss = float(self.loss[-1])
+        does = "gains" if loss < -5e-4 else "loses"
         return (
-            f"With a slip in {self.slip:.0%} of its steps the policy loses {self.loss[-1]:z.3f} reward over "
+            f"With a slip in {self.slip:.0%} of its steps the policy {does} {abs(loss):.3f} reward over "
             f"T = {len(self.loss):,} steps, where a step's rewards have a range of {self.span:.3g}. If a slip spoiled only its "
             f"own step, that would be ε T × range = {self.unconnected[-1]:.3f} at most; the worst case is {self.bound[-1]:.3f}."
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
@@ -11,13 +11,16 @@ import plotly.graph_objects as go
 from ..arrays import BoolArray, FloatArray
 from ..evaluation.shift import OVER, START, Compounding, FlowLink
 from .heatmaps import make_table_map
+from .short_labels import short_labels
 from .theme import ACCENT, COUNT_SCALE, MUTED, SUPPORTED, TRUTH, UNSUPPORTED, house_layout, label
 
 GRID = "rgba(128,128,128,0.25)"
 MAX_STEPS_SHOWN = 60
 MAX_ACTIONS = 4  # of one step in a flow, supported and not; the rest are put together
 OTHERS = "others"
-FLOW_HEIGHT, FLOW_MARGIN, NODE_GAP = 380, 16, 14  # pixels
+LONGEST_NAME = 18  # characters
+FLOW_HEIGHT, FLOW_MARGIN, NODE_GAP, FLOW_FONT = 380, 16, 14, 13  # pixels
+FLOW_TOP = 0.03  # of the height, above and below
 
 
 def make_visit_map(
@@ -106,22 +109,24 @@ def make_flow(flow: Sequence[FlowLink]) -> go.Figure:
         {node for pair in merged for node in pair}, key=lambda n: (n.step, not n.supported, n.action == OVER, n.action)
     )
     places = {node: i for i, node in enumerate(nodes)}
+    names = _names(nodes)
+    last = max(node.step for node in nodes)
     through = _through(merged)
     x, y = _positions(nodes, through)
     diagram = {
         "type": "sankey",
         "arrangement": "snap",
-        "domain": {"y": [0.03, 0.97]},
+        "domain": {"y": [FLOW_TOP, 1 - FLOW_TOP]},
         "node": {
-            "label": [_node_label(node) for node in nodes],
+            "label": ["" if node.step == last else names[node] for node in nodes],
             "color": [_node_colour(node) for node in nodes],
             "x": x,
             "y": y,
             "pad": NODE_GAP,
             "thickness": 16,
             "line": {"width": 0},
-            "customdata": [through[node] for node in nodes],
-            "hovertemplate": "%{label}: %{customdata:.1%} of the episodes<extra></extra>",
+            "customdata": [f"{_full_name(node)}: {through[node]:.1%}" for node in nodes],
+            "hovertemplate": "%{customdata} of the episodes<extra></extra>",
         },
         "link": {
             "source": [places[source] for source, _ in merged],
@@ -130,14 +135,47 @@ def make_flow(flow: Sequence[FlowLink]) -> go.Figure:
             "color": [
                 "rgba(224,138,30,0.55)" if not target.supported else "rgba(58,141,196,0.35)" for _, target in merged
             ],
-            "hovertemplate": "%{source.label} → %{target.label}: %{value:.1%} of the episodes<extra></extra>",
+            "customdata": [
+                f"{_full_name(source)} → {_full_name(target)}: {share:.1%}"
+                for (source, target), share in merged.items()
+            ],
+            "hovertemplate": "%{customdata} of the episodes<extra></extra>",
         },
         # In the page's own ink, without the rim that Plotly gives it: links let the page through, so it is read on them.
-        "textfont": {"size": 13, "shadow": "none"},
+        "textfont": {"size": FLOW_FONT, "shadow": "none"},
     }
     layout = house_layout(height=FLOW_HEIGHT)
-    layout["margin"] = {"l": 8, "r": 8, "t": FLOW_MARGIN, "b": FLOW_MARGIN}
+    # Plotly writes the last names to the left of their nodes, over those of the step before; here they have a margin.
+    layout["annotations"] = [_beside_node(names[node], y[i]) for node, i in places.items() if node.step == last]
+    room = 8 + max(len(names[node]) for node in nodes if node.step == last) * FLOW_FONT * 0.6
+    layout["margin"] = {"l": 8, "r": round(room), "t": FLOW_MARGIN, "b": FLOW_MARGIN}
     return go.Figure([diagram], layout)
+
+
+def _names(nodes: Sequence[_Node]) -> dict[_Node, str]:
+    """Short names; different actions have different ones where they can."""
+    actions = list(dict.fromkeys(node.action for node in nodes))
+    shown = dict(zip(actions, short_labels(actions, LONGEST_NAME), strict=True))
+    return {node: shown[node.action] + ("" if node.supported else " ✕") for node in nodes}
+
+
+def _full_name(node: _Node) -> str:
+    return label(node.action, 90) + ("" if node.supported else " ✕")
+
+
+def _beside_node(name: str, y: float) -> dict[str, Any]:
+    return {
+        "text": name,
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "left",
+        "xshift": 7,
+        "y": 1 - FLOW_TOP - (1 - 2 * FLOW_TOP) * y,
+        "yref": "paper",
+        "yanchor": "middle",
+        "showarrow": False,
+        "font": {"size": FLOW_FONT},
+    }
 
 
 def _merged(flow: Sequence[FlowLink]) -> dict[tuple[_Node, _Node], float]:
@@ -174,7 +212,7 @@ def _positions(nodes: Sequence[_Node], through: dict[_Node, float]) -> tuple[lis
     """Centres of the nodes: columns by step, and in each column one below the other, as high as Plotly draws them."""
     last = max(node.step for node in nodes)
     columns = [[node for node in nodes if node.step == step] for step in range(last + 1)]
-    gap = NODE_GAP / (0.94 * FLOW_HEIGHT - 2 * FLOW_MARGIN)
+    gap = NODE_GAP / ((1 - 2 * FLOW_TOP) * FLOW_HEIGHT - 2 * FLOW_MARGIN)
     scale = min((1 - gap * (len(column) - 1)) / max(sum(through[n] for n in column), 1e-9) for column in columns)
     places: dict[_Node, float] = {}
     for column in columns:
@@ -186,10 +224,6 @@ def _positions(nodes: Sequence[_Node], through: dict[_Node, float]) -> tuple[lis
     return [min(max(node.step / last, 0.001), 0.999) for node in nodes], [
         min(max(places[node], 0.001), 0.999) for node in nodes
     ]
-
-
-def _node_label(node: _Node) -> str:
-    return label(node.action, 18) + ("" if node.supported else " ✕")
 
 
 def _node_colour(node: _Node) -> str:

@@ -244,6 +244,15 @@ def test_no_loss_exceeds_the_worst_case(world: str, slip: float) -> None:
                 assert not found.loss.any()
 
 
+def test_a_slip_that_helps_is_said_to_gain(tiny_worlds: None) -> None:
+    """Who stops at once misses the reward that slips lead to; no loss is negative in words."""
+    dataset = orl.frame(orl.collect("chain", orl.TableBehavior(probabilities=ALWAYS_GO), n_episodes=4))
+    for policy, does in ((ALWAYS_GO, "loses"), ({key: {"stop": 1.0} for key in ALWAYS_GO}, "gains")):
+        found = compounding_error(dataset, policy_of(policy, ("go", "stop")), 0.9, horizon=6)
+        assert f"the policy {does} {abs(found.loss[-1]):.3f} reward" in found.sentence
+        assert "-" not in found.sentence.split("reward")[0]
+
+
 @pytest.mark.parametrize(("slip", "horizon"), [(-0.1, 5), (1.1, 5), (0.1, 0), (np.nan, 5)])
 def test_a_slip_that_is_no_probability_is_refused(slip: float, horizon: int) -> None:
     dataset = world_dataset("chain")

@@ -347,12 +347,21 @@ FLOW = (
 )
 
 
+def names_of_nodes(figure, places=None):
+    """Names as they are read: in the diagram, those of the last step in the margin beside it."""
+    (diagram,) = figure.data
+    beside = iter(note.text for note in figure.layout.annotations)
+    names = [text or next(beside) for text in diagram.node.label]
+    assert next(beside, None) is None
+    return names if places is None else [names[i] for i in places]
+
+
 def test_a_flow_marks_what_is_unsupported_by_colour_and_cross():
     (diagram,) = make_flow(FLOW).data
     nodes = dict(zip(diagram.node.label, diagram.node.color, strict=True))
     assert nodes["mul ✕"] == ORANGE
     assert nodes["a&lt;b&gt;"] == BLUE
-    labels = [diagram.node.label[i] for i in diagram.link.target]
+    labels = names_of_nodes(make_flow(FLOW), diagram.link.target)
     orange = [name for name, colour in zip(labels, diagram.link.color, strict=True) if colour.startswith("rgba(224")]
     assert orange == ["mul ✕"]
     assert sum(diagram.link.value) == pytest.approx(2.0)
@@ -363,9 +372,29 @@ def test_a_flow_marks_what_is_unsupported_by_colour_and_cross():
 def test_a_flow_of_many_actions_puts_the_rare_ones_together():
     many = [FlowLink(0, "start", True, f"tool {i}", True, 1 / (i + 1)) for i in range(50)]
     (diagram,) = make_flow(many).data
-    assert len(diagram.node.label) == 1 + 4 + 1
-    assert "others" in diagram.node.label
+    names = names_of_nodes(make_flow(many))
+    assert len(names) == 1 + 4 + 1
+    assert "others" in names
     assert sum(diagram.link.value) == pytest.approx(sum(1 / (i + 1) for i in range(50)))
+
+
+def test_names_of_a_flow_stay_apart():
+    """Each action has a name of its own, in full where the mouse is; the last ones have room beside the diagram."""
+    tools = ["get_reservation_details", "get_reservation_documents", "over"]
+    flow = [
+        *(FlowLink(0, "start", True, tool, True, 0.5) for tool in tools[:2]),
+        *(FlowLink(1, tool, True, other, True, 0.25) for tool in tools[:2] for other in tools[1:]),
+    ]
+    figure = make_flow(flow)
+    (diagram,) = figure.data
+    names = names_of_nodes(figure)
+    assert len(set(names[1:3])) == 2
+    assert all(len(name) <= 18 for name in names)
+    assert [note.text for note in figure.layout.annotations] == names[-2:]
+    assert figure.layout.margin.r > 6 * max(map(len, names[-2:]))
+    heights = [note.y for note in figure.layout.annotations]
+    assert heights == sorted(heights, reverse=True)
+    assert "get_reservation_details → get_reservation_documents: 25.0%" in diagram.link.customdata
 
 
 def test_visits_have_no_shade_where_nobody_goes():
