@@ -80,7 +80,9 @@ FIELDS: dict[str, Field] = {
     "framing": Field(""),
     "only_endings": Field(""),
     "edits": Field(""),
-    "deployment": Field("works", _one_of(*(name for spec in WORLDS.values() for name in spec.deployments))),
+    "deployment": Field(
+        "works", _one_of(*dict.fromkeys(name for spec in WORLDS.values() for name in spec.deployments))
+    ),
     "guess": Field(0.0, _number(-1000, 1000)),
     "min_count": Field(1, _whole(1, 1_000_000)),
     "learners": Field("bc,fqi,fqi_support,cql"),
