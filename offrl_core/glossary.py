@@ -189,7 +189,7 @@ TERMS: dict[str, Term] = {
     ),
     "left_open": Term(
         "How far off the outcome of a step is when it is predicted from its pair of state and action in other episodes, "
-        "against no key at all. 100 %: the pair tells nothing; 0 %: it tells all. Above 100 %: pieces too small to learn from.",
+        "against no key at all. 0 %: the pair tells all. All of it: it tells nothing, or its pieces are too small to learn from.",
         "Σ (G − Ĝ(s,a))² / Σ (G − Ḡ)², Ĝ from the other four fifths of the episodes",
     ),
     "extrapolation": Term(

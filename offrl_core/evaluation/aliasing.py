@@ -271,6 +271,17 @@ def _left_open(pairs: IntArray, visits: _Visits) -> float | None:
     return _error(_predicted(pairs, visits, start), visits) / _error(start, visits)
 
 
+def left_open_in_words(share: float) -> str:
+    """A share of the outcome's error; at 1 and above nothing is explained, and how far above says nothing to a reader."""
+    return "all of it" if share >= 1 else f"{share:.1%}"
+
+
+def _change_of_error(removed: float) -> str:
+    if removed >= 0:
+        return f"removes only {removed:.1%} of the error"
+    return f"{1 - removed:.1f} times the error" if removed <= -1 else f"makes the error {-removed:.1%} larger"
+
+
 class Split(NamedTuple):
     """One more part of the state, and what it would tell apart.
 
@@ -307,7 +318,7 @@ class Split(NamedTuple):
         if self.alone > MAX_ALONE:
             return f"close to an id of the episode: {self.alone:.0%} of the visits stand alone"
         if self.removed < WORTHWHILE:
-            return f"{self.removed:+z.1%}"
+            return _change_of_error(self.removed)
         return "no better than no key at all" if self.left_after >= 1 else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from offrl_core.evaluation.aliasing import (
     Split,
     _outcomes,
     framing_numbers,
+    left_open_in_words,
     mixed_outcomes,
     suggest_splits,
     value_change,
@@ -242,6 +244,28 @@ def test_offered_is_what_beats_the_key_and_no_key_on_episodes_that_others_speak_
     better = left_after < 1 and left_before - left_after >= 0.01 * left_before > 0
     if abs(split.removed - 0.01) > 1e-9:
         assert (not split.refused) == (better and alone <= 0.5)
+    shares = [float(number) for number in re.findall(r"([-+]?[\d.,]+)%", split.refused)]
+    assert all(0 <= share <= 100 for share in shares)  # a reader can't do anything with -935 %
+
+
+@pytest.mark.parametrize(
+    ("left_after", "said"),
+    [
+        (0.995, "removes only 0.5% of the error"),
+        (1.0, "removes only 0.0% of the error"),
+        (1.12, "makes the error 12.0% larger"),
+        (10.35, "10.3 times the error"),
+    ],
+)
+def test_what_a_split_does_to_the_error_is_said_in_words(left_after: float, said: str) -> None:
+    split = Split(Task(), FramingChoices(state=(StepNumber(),)), 1.0, left_after, 0.0, 1.0, 0.5, 4, 10)
+    assert split.refused == said
+
+
+@given(share=st.floats(0, 20))
+def test_what_is_left_open_is_never_more_than_all(share: float) -> None:
+    assert (left_open_in_words(share) == "all of it") == (share >= 1)
+    assert share >= 1 or float(left_open_in_words(share).rstrip("%")) <= 100
 
 
 def test_a_split_makes_the_dataset_that_it_promises() -> None:
