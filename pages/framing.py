@@ -4,6 +4,7 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
+from offrl_core.evaluation.aliasing import left_open_in_words
 from offrl_core.framing_choices import FramingChoices
 from pages._ui import evidence, framing_effects, framing_form, framing_history, layout, navigation, state, work
 
@@ -117,8 +118,9 @@ def render_splits(now: work.Current) -> None:
                 disabled=bool(now.world),
             )
             st.markdown(
-                f"removes **{split.removed:.1%}** of the error of the outcome (left open {split.left_before:.1%} → "
-                f"{split.left_after:.1%}) · visits on mixed pairs {split.mixed_before:.1%} → {split.mixed_after:.1%} · "
+                f"removes **{split.removed:.1%}** of the error of the outcome (left open: "
+                f"{left_open_in_words(split.left_before)} → {left_open_in_words(split.left_after)}) · visits on mixed pairs "
+                f"{split.mixed_before:.1%} → {split.mixed_after:.1%} · "
                 f"{split.n_states:,} states instead of {now.dataset.n_states:,}",
                 width="content",
             )
@@ -127,7 +129,8 @@ def render_splits(now: work.Current) -> None:
     rest = [split for split in tried if split not in good[:MAX_SPLITS]]
     if rest:
         names = ", ".join(
-            f"{layout.plain(split.part.phrase, 60)} ({split.refused or f'{split.removed:+z.1%}'})" for split in rest
+            f"{layout.plain(split.part.phrase, 60)} ({split.refused or f'removes {split.removed:.1%} of the error'})"
+            for split in rest
         )
         st.caption(f"Tried and not worth their states: {names}.")
 

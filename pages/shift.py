@@ -24,17 +24,19 @@ def render_controls(now: work.Current) -> tuple[str, str]:
     return algorithm, work.deployment(now.world)
 
 
-def render_maps(shift: Shift) -> None:
-    """Visits of the log and of the policy, side by side, largest differences on top."""
+def render_maps(shift: Shift, n_logged: int) -> None:
+    """Visits of the log and of the policy, side by side, largest differences on top; ``n_logged`` states are of the log."""
     st.markdown("##### Visits per episode", help=layout.tip("shift"))
     apart = np.abs(shift.policy.by_pair - shift.log.by_pair).sum(axis=1)
     order = np.argsort(-apart, kind="stable")
     shown = order[layout.pager("first", len(order), ROWS, "States")]
+    more = f" and {len(order) - n_logged:,} that only the policy comes to" if len(order) > n_logged else ""
     actions = np.flatnonzero(shift.valid[shown].any(axis=0))
     cut = np.ix_(shown, actions)
     top = max(float(shift.policy.by_pair.max()), float(shift.log.by_pair.max()))
     st.caption(
-        "Largest differences first. Orange hatching: the log doesn't support the pair. Blank: never done, or not valid."
+        f"{n_logged:,} states of the log{more}. Largest differences first. Orange hatching: the log doesn't support the pair. "
+        "Blank: never done, or not valid."
     )
     sides = {"The log": shift.log, "The policy": shift.policy}
     for column, (title, side) in zip(st.columns(2), sides.items(), strict=True):
@@ -133,7 +135,7 @@ def render_page(now: work.Current) -> None:
             f":material/warning: {shift.left_out:.0%} of the policy's episodes go on after {len(shift.policy.going)} steps; what "
             "they do then is left out."
         )
-    render_maps(shift)
+    render_maps(shift, dataset.n_states)
     left, right = st.columns(2, gap="large")
     with left:
         render_steps(shift)

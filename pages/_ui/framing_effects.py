@@ -15,6 +15,7 @@ from offrl_core.evaluation.aliasing import (
     Split,
     ValueChange,
     framing_numbers,
+    left_open_in_words,
     mixed_outcomes,
     suggest_splits,
     value_change,
@@ -26,6 +27,10 @@ from offrl_core.interfaces import TrainedModel
 from . import layout, state, work
 
 LEARNER = "fqi_support"
+STATES = (
+    "Different states in the steps that the edits leave. Coverage lists those before the edits as well, Shift also those that "
+    "only a policy comes to."
+)
 
 
 def mixed(dataset: Dataset) -> MixedOutcomes:
@@ -86,7 +91,7 @@ def render_numbers(dataset: Dataset, before: Dataset | None) -> None:
         return value(outcomes), value(old_outcomes) if old_outcomes else None
 
     with st.container(horizontal=True):
-        _metric("States", *of_numbers(lambda n: n.n_states), "count")
+        _metric("States", *of_numbers(lambda n: n.n_states), "count", STATES)
         _metric("Actions", *of_numbers(lambda n: n.n_actions), "count")
         _metric("Density", *of_numbers(lambda n: n.density), "share", layout.tip("density"))
         _metric("Pairs supported", *of_numbers(lambda n: n.n_supported), "count", layout.tip("support"))
@@ -97,7 +102,7 @@ def render_numbers(dataset: Dataset, before: Dataset | None) -> None:
             "Share of the pairs seen that one row alone speaks for.",
         )
         _metric("Visits on mixed pairs", *of_outcomes(mixed_share), "share", layout.tip("aliasing"))
-        _metric("Outcome left open", *of_outcomes(lambda m: m.left_open), "share", layout.tip("left_open"))
+        _metric("Outcome left open", *of_outcomes(lambda m: m.left_open), "left open", layout.tip("left_open"))
         _render_values(dataset, before)
 
 
@@ -120,16 +125,26 @@ def _render_values(dataset: Dataset, before: Dataset | None) -> None:
         st.metric("Change of V at starts", f"{change.mean_change:.4g}", help=help_text, width="content", border=True)
 
 
+WRITTEN: dict[str, Callable[[float], str]] = {
+    "count": "{:,}".format,
+    "share": "{:.1%}".format,
+    "left open": left_open_in_words,
+    "value": "{:+z.4g}".format,
+}
+DIFFERENCE = {"count": "{:+,}", "share": "{:+z.1f} points", "left open": "{:+z.1f} points", "value": "{:+z.4g}"}
+
+
 def _metric(label: str, value: float | None, before: float | None, kind: str, help_text: str | None = None) -> None:
-    written = {"count": "{:,}", "share": "{:.1%}", "value": "{:+z.4g}"}[kind]
-    difference = {"count": "{:+,}", "share": "{:+z.1f} points", "value": "{:+z.4g}"}[kind]
+    in_words = WRITTEN[kind]
     delta = None
-    if value is not None and before is not None and value != before:
-        delta = difference.format((value - before) * (100 if kind == "share" else 1))
+    if value is not None and before is not None and in_words(value) != in_words(before):
+        if kind == "left open":  # all is all
+            value, before = min(value, 1.0), min(before, 1.0)
+        delta = DIFFERENCE[kind].format((value - before) * (1 if kind in ("count", "value") else 100))
         delta = delta if any(digit in "123456789" for digit in delta) else None  # not "-0.0 points"
     st.metric(
         label,
-        "unknown" if value is None else written.format(value),
+        "unknown" if value is None else in_words(value),
         delta,
         delta_color="off",
         help=help_text,

@@ -1,6 +1,7 @@
 """Every page with every log: it draws, says what is known and what isn't, and lives on after bad input."""
 
 import json
+import re
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -34,6 +35,8 @@ def test_every_page_draws_the_airline_file_and_admits_that_truth_is_unknown(app,
     if page == "train":
         table = app.dataframe[0].value
         assert set(table["exact success"]) == {"unknown"}
+        assert "Nobody knows the world behind this log" in texts(app)
+        assert "deployment" not in texts(app).split("None?v=")[0]
 
 
 def upload(app, name: str, data: bytes):
@@ -145,6 +148,34 @@ def test_counts_of_pairs_say_what_they_are_counted_out_of(app):
     told = {metric.label: metric.value for metric in app.metric}
     share = float(told["Valid pairs seen, of all that can be reached"].rstrip("%")) / 100
     assert share < seen / valid - 0.1  # the world has more states than this log comes to
+
+
+def test_counts_of_states_say_which_states(app):
+    """Four pages count states of one log, and none of the four numbers is the same."""
+    edit = orl.DropAction("mul", how="recollect")
+    full, left = (orl.frame(orl.bundled_log("calculator"), edits=edits) for edits in ([], [edit]))
+    open_page(app, "coverage", edits="drop:mul:recollect")
+    new = len(set(left.states) - set(full.states))
+    said = f"States before the edits: {full.n_states}; after: {left.n_states}, of which {new} are new."
+    assert said in texts(app)
+    assert f"of {full.n_states + new}" in texts(app)
+    app.switch_page("pages/shift.py").run()
+    shift = orl.distribution_shift(left, orl.train(left, "fqi").policy)
+    more = len(shift.states) - left.n_states
+    assert more > 0
+    assert f"{left.n_states} states of the log and {more} that only the policy comes to." in texts(app)
+    app.switch_page("pages/framing.py").run()
+    (metric,) = [metric for metric in app.metric if metric.label == "States"]
+    assert metric.value == str(left.n_states)
+    assert "steps that the edits leave" in metric.help
+
+
+def test_a_link_to_a_deployment_that_no_world_has_lists_each_once(app):
+    open_page(app, "overview", deployment="sideways")
+    (listed,) = [re.search(r"must be one of (.+)\)", shown(w.value)) for w in app.warning if "sideways" in w.value]
+    names = listed[1].split(", ")
+    assert len(names) == len(set(names))
+    assert set(names) == {name for spec in WORLDS.values() for name in spec.deployments}
 
 
 def test_a_link_sets_every_page_up(app):
