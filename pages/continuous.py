@@ -5,11 +5,12 @@ import pandas as pd
 import streamlit as st
 
 from offrl_core.continuous import DEPLOYMENTS, LEARNERS
-from offrl_core.figures.continuous import Slice, Surface, make_action_picture
+from offrl_core.figures.continuous import Slice, Surface, make_action_picture, make_log_picture
 from pages._ui import cart, layout, navigation, state
 
 MAP_GRID = np.linspace(-1, 1, 41)
 FINE = np.linspace(-1, 1, 161)
+TRUTH, BEST = "The truth: the best there is", "exact Q of the best policy"
 
 
 def render_controls() -> None:
@@ -57,7 +58,7 @@ def render_pictures(now: dict[str, cart.Judged], log) -> None:
     """One picture per learner, and the truth."""
     rows, counts = log.near(state.get("cart_state")), log.counts()
     shown: dict[str, cart.Judged | None] = {LEARNERS[name].short: judged for name, judged in now.items()}
-    shown["The truth: the best there is"] = None
+    shown[TRUTH] = None
     cuts = {title: slice_of(judged, rows) for title, judged in shown.items()}
     bounds = slice_bounds(list(cuts.values()))
     for column, (title, judged) in zip(st.columns(len(shown)), shown.items(), strict=True):
@@ -66,11 +67,26 @@ def render_pictures(now: dict[str, cart.Judged], log) -> None:
             surface_of(judged),
             cuts[title],
             counts,
-            exact_name="exact Q of this policy" if judged else "exact Q of the best policy",
+            exact_name="exact Q of this policy" if judged else BEST,
             slice_range=bounds,
         )
         with column:
             layout.render_figure(figure, key=f"cart:{title}", alt=f"{title}: Q from above and in a slice")
+
+
+def render_log(log) -> None:
+    """What there is before anybody learned: the log, and the truth that no learner sees."""
+    rows, counts = log.near(state.get("cart_state")), log.counts()
+    cut = slice_of(None, rows)
+    left, right = st.columns(2)
+    with left:
+        figure = make_log_picture("The log: all that learners see", counts, cut.state, rows)
+        layout.render_figure(figure, key="cart:log", alt="Rows of the log by state and action")
+    with right:
+        truth = make_action_picture(
+            TRUTH, surface_of(None), cut, counts, exact_name=BEST, slice_range=slice_bounds([cut])
+        )
+        layout.render_figure(truth, key="cart:truth", alt="The best Q from above and in a slice")
 
 
 def render_table(now: dict[str, cart.Judged]) -> None:
@@ -118,15 +134,19 @@ def render_meaning(now: dict[str, cart.Judged]) -> None:
 def render_live() -> None:
     """Pictures and numbers; as long as something learns, looked at again and again without drawing the page anew."""
     log = cart.chosen_log()
-    runs = cart.chosen_runs(log)
-    running = not cart.is_stopped() and not all(run.done for run in runs.values())
+    runs = cart.begun_runs(log)
+    if runs is None:
+        cart.render_start()
+        render_log(log)
+        return
+    running = cart.is_learning() and not all(run.done for run in runs.values())
 
     def look() -> None:
-        if running and not cart.is_stopped():
+        if running and cart.is_learning():
             for run in runs.values():
                 run.advance(cart.SLICE_SECONDS)
         done = all(run.done for run in runs.values())
-        if running != (not done and not cart.is_stopped()):
+        if running != (not done and cart.is_learning()):
             st.rerun()  # to look again and again, or no longer
         now = {name: cart.judged(run) for name, run in runs.items()}
         cart.render_progress(runs)
@@ -136,16 +156,6 @@ def render_live() -> None:
         render_table(now)
 
     st.fragment(look, run_every=cart.LOOK_EVERY if running else None)()
-
-
-def render_learners() -> None:
-    """Equation, source and differences of each learner."""
-    with st.expander("The three learners, in equations", icon=":material/functions:"):
-        for spec in LEARNERS.values():
-            st.markdown(f"**{spec.title}.** {spec.summary}")
-            st.latex(spec.equation)
-            differs = "; ".join(f"{i}. {text}" for i, text in enumerate(spec.differs, 1))
-            st.caption(f"Source: {spec.source}. Differs: {differs}.")
 
 
 navigation.require_app()
@@ -163,4 +173,4 @@ st.caption(
     "log shows nothing there, Q is extrapolated."
 )
 render_live()
-render_learners()
+cart.render_learners()

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from ..arrays import BoolArray, FloatArray, IntArray
-from .theme import ACCENT, SUPPORTED, TRUTH, UNSUPPORTED, VALUE_SCALE, house_layout, label, narrow
+from .theme import ACCENT, COUNT_SCALE, SUPPORTED, TRUTH, UNSUPPORTED, VALUE_SCALE, house_layout, label, narrow
 
 HEIGHT = 560
 MAP, SLICE, ROWS = (0.47, 0.97), (0.14, 0.40), (0.0, 0.10)  # where the three parts stand, in shares of the height
@@ -73,6 +73,38 @@ def make_action_picture(
     return go.Figure(traces, layout)
 
 
+def make_log_picture(title: str, counts: IntArray, state: float, rows: IntArray) -> go.Figure:
+    """The log alone, as high as a picture of Q: its rows by state and action, and those near one state under them.
+
+    Args:
+        title: plain text.
+        counts: (B, B) rows of the log by bin of states and of actions, both from -1 to 1.
+        state: of the slice.
+        rows: (B,) rows of the log near it, by bin of actions.
+    """
+    layout = house_layout(height=HEIGHT, title=title)
+    layout["margin"] |= {"l": 4, "r": 4}
+    axis = {"range": [-1, 1], "tickvals": [-1, -0.5, 0, 0.5, 1], "showgrid": False, "zeroline": False}
+    layout["xaxis"] |= {**axis, "title": {"text": "action"}, "anchor": "y3"}
+    layout["yaxis"] |= {**axis, "domain": MAP, "title": {"text": "state"}}
+    layout["yaxis3"] = {"domain": (ROWS[0], SLICE[1]), "title": {"text": "rows"}, "nticks": 4, "automargin": True}
+    layout["annotations"] = [
+        _heading(f"rows of the log: 0 to {int(counts.max()):,}", MAP[1]),
+        _heading(f"near state {state:+z.2f}", SLICE[1]),
+    ]
+    centres = np.linspace(-1, 1, 2 * len(counts) + 1)[1::2]
+    heatmap = {
+        "type": "heatmap",
+        "x": narrow(centres),
+        "y": narrow(centres),
+        "z": np.where(counts > 0, counts, np.nan).astype(np.float32),  # no shade where there is no row
+        "colorscale": COUNT_SCALE,
+        "showscale": False,
+        "hovertemplate": "%{z} rows around state %{y:+.2f}, action %{x:+.2f}<extra></extra>",
+    }
+    return go.Figure([heatmap, _hatched(_holes(counts), "y"), _at(state), _rows(rows)], layout)
+
+
 def hatched_spans(unsupported: BoolArray) -> list[tuple[float, float]]:
     """Runs of unsupported bins as intervals of actions.
 
@@ -85,12 +117,6 @@ def hatched_spans(unsupported: BoolArray) -> list[tuple[float, float]]:
 
 
 def _map(surface: Surface, cut: Slice, counts: IntArray) -> list[dict[str, Any]]:
-    edges = np.linspace(-1, 1, len(counts) + 1)
-    holes = [
-        (low, high, float(edges[i]), float(edges[i + 1]))
-        for i, row in enumerate(counts)
-        for low, high in hatched_spans(row == 0)
-    ]
     low, high = _shades(surface, counts)
     heatmap = {
         "type": "heatmap",
@@ -113,19 +139,34 @@ def _map(surface: Surface, cut: Slice, counts: IntArray) -> list[dict[str, Any]]
     }
     return [
         heatmap,
-        _hatched(holes, "y"),
+        _hatched(_holes(counts), "y"),
         {**way, "line": {"width": 6, "color": "#ffffff"}, "name": "policy, outline"},
         {**way, "line": {"width": 3, "color": "#111111"}, "name": "policy"},
-        {
-            "type": "scatter",
-            "x": [-1, 1],
-            "y": [cut.state, cut.state],
-            "mode": "lines",
-            "line": {"width": 2, "color": ACCENT, "dash": "dash"},
-            "hoverinfo": "skip",
-            "name": "slice",
-        },
+        _at(cut.state),
     ]
+
+
+def _holes(counts: IntArray) -> list[tuple[float, float, float, float]]:
+    """Boxes (left, right, bottom, top) of the map without a row."""
+    edges = np.linspace(-1, 1, len(counts) + 1)
+    return [
+        (low, high, float(edges[i]), float(edges[i + 1]))
+        for i, row in enumerate(counts)
+        for low, high in hatched_spans(row == 0)
+    ]
+
+
+def _at(state: float) -> dict[str, Any]:
+    """The line where the slice is."""
+    return {
+        "type": "scatter",
+        "x": [-1, 1],
+        "y": [state, state],
+        "mode": "lines",
+        "line": {"width": 2, "color": ACCENT, "dash": "dash"},
+        "hoverinfo": "skip",
+        "name": "slice",
+    }
 
 
 def _shades(surface: Surface, counts: IntArray) -> tuple[float, float]:

@@ -27,7 +27,6 @@ from . import layout, state
 
 LOOK_EVERY = 0.6  # seconds
 SLICE_SECONDS = 0.1  # of each learner per look: half of a core at most, while one visitor looks
-STOPPED = "w:cart_stopped"
 DIALS = {
     "td3_bc": ("value_weight", "value_weight"),
     "cql_continuous": ("conservative_weight", "caution"),
@@ -98,9 +97,33 @@ def _worth(deployment: str, actor: bytes, _model: PointModel) -> ExactValues:
     return evaluate(PointWorld(deployment), _model.policy)
 
 
-def is_stopped() -> bool:
-    """Whether this visitor has stopped the trainings; they rest then, unless another visitor looks at them."""
-    return bool(st.session_state.get(STOPPED))
+def is_learning() -> bool:
+    """Whether this visitor has the learners learn; else they rest, unless another visitor looks at them."""
+    return bool(state.get("cart_learning") == "1")
+
+
+def begun_runs(log: PointLog) -> dict[str, Sliced] | None:
+    """The trainings on a log once somebody has asked for them, also those that were stopped; None before."""
+    if not state.get("cart_learning"):
+        return None
+    runs = chosen_runs(log)
+    return runs if is_learning() or any(run.seconds for run in runs.values()) else None
+
+
+def render_start() -> None:
+    """The button that has the learners learn: opening the page costs nobody a training."""
+    st.button(
+        "Learn",
+        type="primary",
+        icon=":material/play_arrow:",
+        key="w:cart_learn",
+        on_click=_learn,
+        help="Three learners, each from this log alone; some ten seconds of computing in all, a little at a time.",
+    )
+
+
+def _learn() -> None:
+    state.put("cart_learning", "1")
 
 
 def render_dials() -> None:
@@ -136,7 +159,7 @@ def render_range() -> None:
         key="w:covered",
         on_change=_take_range,
         width=340,
-        help="The agent behind the log never acts outside this range. Turn it, and all three learn anew. "
+        help="The agent behind the log never acts outside this range. Turn it, and who learns begins anew. "
         + layout.tip("coverage"),
     )
 
@@ -154,12 +177,22 @@ def render_progress(runs: dict[str, Sliced]) -> None:
     steps, total = (sum(getattr(run.latest, name) for run in runs.values()) for name in ("step", "total"))
     with st.container(horizontal=True, vertical_alignment="center"):
         if steps < total:
-            label, icon = ("Go on", ":material/play_arrow:") if is_stopped() else ("Stop", ":material/stop:")
+            label, icon = ("Stop", ":material/stop:") if is_learning() else ("Go on", ":material/play_arrow:")
             st.button(label, icon=icon, key="w:cart_stop", on_click=_turn)
         seconds = sum(run.seconds for run in runs.values())
-        said = "done" if steps == total else "stopped" if is_stopped() else "learning"
+        said = "done" if steps == total else "learning" if is_learning() else "stopped"
         st.progress(steps / total, text=f"{said}: {steps:,} of {total:,} gradient steps, {seconds:.1f} s of computing")
 
 
 def _turn() -> None:
-    st.session_state[STOPPED] = not is_stopped()
+    state.put("cart_learning", "stopped" if is_learning() else "1")
+
+
+def render_learners() -> None:
+    """Equation, source and differences of each learner."""
+    with st.expander("The three learners, in equations", icon=":material/functions:"):
+        for spec in LEARNERS.values():
+            st.markdown(f"**{spec.title}.** {spec.summary}")
+            st.latex(spec.equation)
+            differs = "; ".join(f"{i}. {text}" for i, text in enumerate(spec.differs, 1))
+            st.caption(f"Source: {spec.source}. Differs: {differs}.")

@@ -121,6 +121,7 @@ FIELDS: dict[str, Field] = {
     "covered_high": Field(0.5, _number(-1, 1)),
     "cart": Field("spins", _one_of(*CART_DEPLOYMENTS)),
     "cart_state": Field(-0.8, _number(-1, 1)),
+    "cart_learning": Field("", _one_of("", "1", "stopped")),
     "cart_episodes": Field(400, _whole(10, 5000)),
     "value_weight": Field(2.5, _number(0, 1000)),
     "caution": Field(1.0, _number(0, 100)),

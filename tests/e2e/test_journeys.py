@@ -273,6 +273,7 @@ def test_a_triangle_of_a_grid_opens_its_evidence_in_each_of_its_pictures(page):
 
 def test_continuous_actions_learn_while_one_looks_and_stop_and_go_on(page):
     page.goto("/continuous?cart_episodes=50")
+    page.get_by_role("button", name="Learn").click()
     see(page, "gradient steps")
     page.get_by_role("button", name="Stop").click()
     see(page, re.compile("stopped: [0-9,]+ of 6,000"))

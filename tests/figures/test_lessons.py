@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from offrl_core.deadly_triad import iterate, make_problem
-from offrl_core.figures.continuous import Slice, Surface, hatched_spans, make_action_picture
+from offrl_core.figures.continuous import Slice, Surface, hatched_spans, make_action_picture, make_log_picture
 from offrl_core.figures.deadly_triad import Growth, make_growth
 from offrl_core.figures.grid import GridLog, make_grid_values, make_grid_visits
 from offrl_core.worlds import Grid
@@ -44,6 +44,18 @@ def test_exactly_the_bins_without_rows_are_hatched_in_map_and_slice():
     assert np.array_equal(hatched, COUNTS == 0)
     assert boxes(on_slice) == {(-1.0, 0.0, -2.0, 2.0), (0.5, 1.0, -2.0, 2.0)}
     assert hatched_spans(np.zeros(4, dtype=bool)) == []
+
+
+def test_the_log_alone_shows_its_counts_hatched_where_there_are_none():
+    figure = make_log_picture("x", COUNTS, -0.6, COUNTS[0])
+    assert np.array_equal(np.nan_to_num(figure.data[0].z), COUNTS)
+    assert np.array_equal(np.isnan(figure.data[0].z), COUNTS == 0)
+    (hatching,) = trace(figure, "unsupported")
+    (on_q, _) = trace(picture(), "unsupported")
+    assert boxes(hatching) == boxes(on_q)
+    (bars,) = trace(figure, "rows")
+    assert bars.y.tolist() == COUNTS[0].tolist()
+    assert any("0 to 5" in note.text for note in figure.layout.annotations)
 
 
 def test_the_slice_marks_what_the_policy_picks_on_the_learned_curve():

@@ -3,8 +3,10 @@
 import re
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
-from tests.pages.conftest import open_page, shown, texts
+from pages._ui import cart
+from tests.pages.conftest import APP, open_page, shown, texts
 
 
 def elements(block):
@@ -24,7 +26,7 @@ def charts(app) -> int:
 
 
 def test_the_cart_learns_in_slices_stops_and_goes_on(app):
-    open_page(app, "continuous")
+    open_page(app, "continuous", cart_learning="1")
     assert charts(app) == 4
     first = steps_done(app)
     assert 0 < first < 6000
@@ -40,9 +42,46 @@ def test_the_cart_learns_in_slices_stops_and_goes_on(app):
     assert not app.exception
 
 
+def test_opening_the_page_trains_nothing_until_somebody_asks(app, monkeypatch):
+    begun = []
+    start = cart.start_point_training
+    monkeypatch.setattr(cart, "start_point_training", lambda *a, **k: begun.append(a) or start(*a, **k))
+    open_page(app, "continuous")
+    app.session_state["covered_high"] = 0.75
+    app.run()
+    assert not begun
+    assert charts(app) == 2  # the log, and what is so
+    assert not [element for element in elements(app.main) if element.type == "progress"]
+    learn = app.button(key="w:cart_learn")
+    assert learn.proto.type == "primary"
+    learn.click().run()
+    assert len(begun) == 3
+    assert charts(app) == 4
+    assert steps_done(app) > 0
+    assert not app.exception
+
+
+def test_what_was_stopped_stays_stopped_in_its_link(app):
+    """A reload is a new session with the same address."""
+    open_page(app, "continuous", cart_learning="1", cart_episodes="60")
+    app.button(key="w:cart_stop").click().run()
+    stopped = steps_done(app)
+    assert app.query_params["cart_learning"] == "stopped"
+    again = open_page(AppTest.from_file(APP, default_timeout=120), "continuous", **dict(app.query_params))
+    for _ in range(2):
+        again.run()
+        assert steps_done(again) == stopped
+        assert "stopped:" in next(e.proto.text for e in elements(again.main) if e.type == "progress")
+    # Another log, of which nothing was learned: the page is as it was at first.
+    again.session_state["cart_episodes"] = 70
+    again.run()
+    assert charts(again) == 2
+    assert again.button(key="w:cart_learn")
+
+
 def test_when_all_have_learned_the_page_says_what_came_out(app, monkeypatch):
     monkeypatch.setattr("pages._ui.cart.SLICE_SECONDS", 60.0)
-    open_page(app, "continuous")
+    open_page(app, "continuous", cart_learning="1")
     assert steps_done(app) == 6000
     assert not [button for button in app.button if button.key == "w:cart_stop"]
     assert "no learner can tell from it" in texts(app)
