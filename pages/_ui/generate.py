@@ -19,6 +19,8 @@ def take_generated() -> None:
     skips = {task: st.session_state.get(f"w:skip_{task}", 0.0) for task in WORLDS["calculator"].tasks}
     if any(f"w:skip_{task}" in st.session_state for task in skips):
         state.put("gen_skip", ",".join(f"{task}={p:g}" for task, p in skips.items() if p > 0))
+    if WORLDS[state.get("gen_world")].missing and state.get("data") != work.GENERATED:
+        return  # there is no such log, so the one on screen stays
     state.put("data", work.GENERATED)
     state.forget_place()
 
@@ -39,7 +41,8 @@ def render_dials() -> None:
         )
         st.number_input("Episodes", 1, 100_000, key=state.widget_key("gen_episodes"), width=160, **dials)
         st.number_input("Seed", 0, 2**31, key=state.widget_key("gen_seed"), width=160, **dials)
-        st.button("Make this log", icon=":material/casino:", on_click=take_generated, type="primary")
+        if state.get("data") != work.GENERATED and not spec.missing:  # else it is on screen, or can't be made
+            st.button("Make this log", icon=":material/casino:", on_click=take_generated, type="primary")
     st.caption(spec.summary)
     if spec.missing:
         layout.warning(spec.missing, icon=":material/deployed_code:")

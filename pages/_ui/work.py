@@ -162,6 +162,7 @@ def _chosen_world_log() -> Log:
     world, spec = state.get("gen_world"), WORLDS[state.get("gen_world")]
     if spec.missing:
         state.warn(f"{spec.missing} Until then the bundled log is shown.")
+        state.put("data", "calculator")
         return bundled_log("calculator")
     behavior = state.get("gen_behavior") if state.get("gen_behavior") in spec.behaviors else "logger"
     try:

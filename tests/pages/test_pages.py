@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -352,6 +353,36 @@ def test_an_agent_of_a_world_can_be_chosen(app):
     assert app.session_state["gen_behavior"] == "logger"  # the chain has no hasty agent
 
 
+def make_buttons(app):
+    return [button for button in app.button if button.label == "Make this log"]
+
+
+def test_a_log_is_made_by_a_button_only_where_it_is_not_on_screen_yet(app):
+    open_page(app, "data")
+    (button,) = make_buttons(app)
+    button.click().run()
+    assert app.session_state["data"] == "generated"
+    assert not make_buttons(app)
+    app.selectbox(key="w:gen_world").set_value("chain").run()  # a dial makes it at once
+    assert "Chain of links, 3,000 episodes" in texts(app)
+    assert not make_buttons(app)
+    app.selectbox(key="w:data").set_value("calculator").run()
+    assert len(make_buttons(app)) == 1
+
+
+@pytest.mark.parametrize("data", ["calculator_without_mul", "generated"])
+def test_the_bar_names_the_log_that_is_shown_where_a_world_needs_a_package(app, data, monkeypatch):
+    monkeypatch.setitem(WORLDS, "chain", replace(WORLDS["chain"], package="nowhere_to_be_found", install="pip"))
+    open_page(app, "data", data=data)
+    app.selectbox(key="w:gen_world").set_value("chain").run()
+    assert not app.exception, app.exception
+    shown_log = "calculator" if data == "generated" else data
+    assert app.selectbox(key="w:data").value == shown_log
+    assert "needs the package" in texts(app)
+    assert not make_buttons(app)
+    assert orl.bundled_log(shown_log).name in texts(app)
+
+
 def test_a_world_that_needs_a_package_says_which(app):
     missing = [name for name, spec in WORLDS.items() if spec.missing]
     if not missing:
@@ -359,3 +390,4 @@ def test_a_world_that_needs_a_package_says_which(app):
     open_page(app, "data", data="generated", gen_world=missing[0])
     assert "needs the package" in texts(app)
     assert "12,000" in texts(app)
+    assert app.selectbox(key="w:data").value == "calculator"  # the bar names the log that is shown
