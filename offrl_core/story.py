@@ -62,7 +62,7 @@ def about_bars(moved: Sequence[str], situation: str) -> str:
 
 
 def about_small_bars(success: Mapping[str, Mapping[str, float]]) -> str:
-    """Why some bars stand at 1 % and others at 0; "" where no bar is that small.
+    """Why some bars stand at 1 % or less and not at 0; "" where no bar is that small.
 
     Args:
         success: policy -> task -> exact probability of success.
@@ -71,8 +71,8 @@ def about_small_bars(success: Mapping[str, Mapping[str, float]]) -> str:
     if not any(0 < share <= BY_ACCIDENT + 1e-9 for share in shares):
         return ""
     return (
-        "The wrong tool is right by accident in one case of 81, `add` for `mul` or `mul` for `add` at 2 + 2 = 2 × 2: hence the "
-        "1 %. `sub` never is: hence the 0."
+        "Bars of 1 % and less: the wrong tool is right by accident in one case of 81, `add` for `mul` or `mul` for `add` at "
+        "2 + 2 = 2 × 2; `sub` never is."
     )
 
 

@@ -12,6 +12,7 @@ from offrl_core.interfaces import TrainedModel
 from pages._ui import following, layout, model_choice, navigation, state, work
 
 ROWS = 20
+LONG_NAME = 12  # characters of an action; longer ones need the width of the page for a flow
 
 
 def render_controls(now: work.Current) -> tuple[str, str]:
@@ -69,8 +70,10 @@ def render_steps(shift: Shift) -> None:
 def render_flow(sides: dict[str, Visits]) -> None:
     """Which action follows which, for the log and, where it is known, for the policy."""
     st.markdown("##### The flow of actions", help=layout.tip("flow"))
-    for column, (title, side) in zip(st.columns(len(sides)), sides.items(), strict=True):
-        with column:
+    long_names = any(len(link.target) > LONG_NAME for side in sides.values() for link in side.flow)
+    places = [st.container() for _ in sides] if long_names else st.columns(len(sides))
+    for place, (title, side) in zip(places, sides.items(), strict=True):
+        with place:
             st.caption(f"{title}. ✕: not supported by the log")
             figure = layout.drawn(make_flow, side.flow)
             layout.render_figure(figure, key=f"flow_{title}", alt=f"Flow of actions: {title}")

@@ -76,8 +76,8 @@ class ThinSteps(NamedTuple):
     def sentence(self) -> str:
         """What it means for the value."""
         return (
-            f"On the counts, {self.share:.0%} of its episodes go through steps that fewer than {FEW_ROWS} rows speak for, as far "
-            f"as they stay in the support; the thinnest is {self.action} in {self.state}: {counted(self.n_rows, 'row')}."
+            f"On the counts, {self.share:.0%} of its episodes take steps that fewer than {FEW_ROWS} rows speak for; the thinnest "
+            f"is {self.action} in {self.state}: {counted(self.n_rows, 'row')}."
         )
 
 
