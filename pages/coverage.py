@@ -143,7 +143,7 @@ def render_maps(before: Dataset, after: Dataset) -> None:
     names = [before.states[s] for s in order] + missing
     shown = names[layout.pager("first", len(names), ROWS, "States")]
     st.caption(
-        f"States before the edits: {before.n_states:,}; after: {after.n_states:,}, of which {len(missing):,} are new. "
+        f"States before the edits: {before.n_states:,}; after: {after.n_states:,} (new: {len(missing):,}). "
         "Orange hatching: unsupported. Blank: not valid there. Numbers are rows of the log. Click a cell on the right."
     )
     used = [a for a in before.actions if a in after.actions]

@@ -157,7 +157,7 @@ def test_counts_of_states_say_which_states(app):
     full, left = (orl.frame(orl.bundled_log("calculator"), edits=edits) for edits in ([], [edit]))
     open_page(app, "coverage", edits="drop:mul:recollect")
     new = len(set(left.states) - set(full.states))
-    said = f"States before the edits: {full.n_states}; after: {left.n_states}, of which {new} are new."
+    said = f"States before the edits: {full.n_states}; after: {left.n_states} (new: {new})."
     assert said in texts(app)
     assert f"of {full.n_states + new}" in texts(app)
     app.switch_page("pages/shift.py").run()
