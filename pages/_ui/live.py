@@ -137,7 +137,7 @@ def _render_progress(training: Training, runs: list[SeedRun], unfinished: list[S
     """How far, how fast, how long; and the buttons that stop it."""
     spec, jobs = training.spec, [run.job for run in unfinished if run.job]
     told = [(job, latest) for job in jobs if (latest := job.progress()) is not None]
-    several = f", {len(unfinished)} seeds" if len(runs) > 1 else ""
+    several = f", {counted(len(unfinished), 'seed')}" if len(runs) > 1 else ""
     if not told:
         place = min(job.place for job in jobs)
         busy = any(job.state == "running" for job in default_engine().jobs())
