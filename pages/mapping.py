@@ -7,12 +7,12 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.importers import first_values
-from offrl_core.importers.step_guess import fields_of, guess_mapping, lists_of_steps
-from offrl_core.importers.step_mapping import SIDE_BY_SIDE, StepMapping, fingerprint
+from offrl_core.importers.step_guess import guess_mapping
+from offrl_core.importers.step_leaks import leaks_in
+from offrl_core.importers.step_mapping import StepMapping, fingerprint
 from offrl_core.importers.step_table import preview
-from pages._ui import layout, loading, mappings, navigation, work
+from pages._ui import layout, loading, mapping_form, mappings, navigation, work
 
-NONE = ""
 NOTEBOOK = """import offrl_core as orl
 
 mapping = orl.StepMapping.from_json(open("mapping.json").read())
@@ -25,66 +25,6 @@ ENDS = ("terminal", "timeout")
 def looked_at(ids: tuple[str, ...], _upload: loading.Upload) -> list[Any]:
     """Values of the first records of an upload."""
     return first_values(_upload.contents())
-
-
-def render_mapping(values: list[Any], given: StepMapping, key: str) -> StepMapping:
-    """A choice of field for each role, beginning with the given ones."""
-    lists = lists_of_steps(values)
-    where = st.selectbox(
-        "Where the steps are",
-        list(dict.fromkeys([given.steps or NONE, NONE, *lists, SIDE_BY_SIDE])),
-        format_func=lambda name: {
-            NONE: "each record is one step",
-            SIDE_BY_SIDE: "one list per field, side by side",
-        }.get(name, f"in the list {name} of each record"),
-        key=f"{key}:steps",
-        width=420,
-    )
-    steps = where or None
-    found = {item.path: item for item in fields_of(values, steps)}
-    reasons = {why.role: f"{why.reason} ({why.confidence:.0%} sure)" for why in given.why if steps == given.steps}
-    chosen: dict[str, str | None] = {}
-    cells = (cell for _ in range(0, len(mappings.ROLES), 4) for cell in st.columns(4))  # row by row, also on a phone
-    for cell, (role, (title, purpose)) in zip(cells, mappings.ROLES.items(), strict=False):
-        guess = getattr(given, role) if steps == given.steps else None
-        with cell:
-            chosen[role] = (
-                st.selectbox(
-                    title,
-                    list(dict.fromkeys([NONE, *([guess] if guess else []), *found])),
-                    index=1 if guess else 0,
-                    format_func=lambda path: field_title(path, found),
-                    key=f"{key}:{where}:{role}",
-                    help=f"{purpose}. {layout.plain(reasons.get(role, ''), 300)}",
-                )
-                or None
-            )
-    left, right = st.columns([3, 1], vertical_alignment="bottom")
-    with left:
-        state = st.multiselect(
-            "State: what the agent saw before it acted",
-            list(dict.fromkeys([*given.state, *found])),
-            default=list(given.state) if steps == given.steps else [],
-            format_func=lambda path: field_title(path, found),
-            key=f"{key}:{where}:state",
-            help="Numbers are put into bins for the tables of learners. Only what was known before the action belongs here.",
-        )
-    with right:
-        at_end = st.checkbox(
-            "Reward repeats the outcome",
-            value=given.reward_at_end,
-            key=f"{key}:{where}:at_end",
-            help="The field holds the outcome of the whole episode on each of its rows; it counts once, on the last one.",
-        )
-    return StepMapping(**chosen, steps=steps, state=tuple(state), reward_at_end=at_end)
-
-
-def field_title(path: str, found: dict[str, Any]) -> str:
-    """A field with an example of what it holds."""
-    if not path:
-        return "—"
-    example = next((str(value) for value in found[path].values), "") if path in found else ""
-    return f"{path}  ({example[:24]})" if example else path
 
 
 def render_preview(values: list[Any], mapping: StepMapping) -> bool:
@@ -124,12 +64,12 @@ def render_page(upload: loading.Upload) -> None:
     if not any(isinstance(value, dict) for value in values):
         layout.error(upload.error or "These files hold no records with fields, so there is nothing to map.")
         return
-    saved = mappings.load(fingerprint(values))
+    saved, gone = mappings.load(values)
     guess = guess_mapping(values)
     st.caption(
         f"{layout.plain(', '.join(upload.names), 200)}: the first {len(values):,} records were looked at. "
         + (
-            "A mapping was saved for logs with these fields."
+            f"A mapping was saved for logs with these fields.{mappings.without(gone)}"
             if saved
             else "This is a guess; hover a title for its reason."
         )
@@ -140,7 +80,9 @@ def render_page(upload: loading.Upload) -> None:
             st.info(
                 f"These files were read as {layout.plain(known)}, a known format: you need no mapping, but can make one."
             )
-    mapping = render_mapping(values, saved or guess, f"w:map:{fingerprint(values)}")
+    mapping = mapping_form.render(values, saved or guess, f"w:map:{fingerprint(values)}")
+    for leak in leaks_in(values, mapping):
+        layout.error(leak.sentence)
     readable = render_preview(values, mapping)
     with st.container(horizontal=True):
         st.button(

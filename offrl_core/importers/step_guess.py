@@ -11,15 +11,19 @@ from typing import Any
 
 from offrl_core.importers.fields import sequence
 from offrl_core.importers.step_cells import is_missing, parsed_cell
+from offrl_core.importers.step_leaks import KNOWN_AT_THE_END, NEVER_IN_A_STATE, TURNS_AT_THE_END, Episodes
 from offrl_core.importers.step_mapping import SIDE_BY_SIDE, Item, StepMapping, Why, items_of, natural
 from offrl_core.importers.step_roles import (
     ENVELOPES,
     GUESSED_ROLES,
     Field,
     is_called_a_state,
+    is_called_like,
     is_outcome,
     is_part_of_a_state,
     likeliest_state,
+    looks_like_choices,
+    may_be_a_reward,
     may_be_a_state,
     rate,
 )
@@ -29,6 +33,10 @@ _LISTS_OF_EPISODES = ("episodes", "trajectories", "rollouts", "runs", "results",
 _LISTS_BESIDE_ACTIONS = ("observations", "states", "obs", "rewards")
 _STEPS_LOOKED_AT = 1000
 _LEAST_CONFIDENCE = 0.3
+_BY_CONTENT = 0.35  # sure enough to be shown to a person, not to take a file of an unknown format for a step table
+_DEPTH = 2  # of the objects that are opened
+_MOST_KEYS = 40  # of an object that is opened; more are names of things, not fields
+_LEAST_SHARE_THAT_CHANGE = 0.5  # of the episodes: an action is chosen anew at each step
 
 _Chosen = dict[str, tuple[Field, Why]]
 
@@ -49,14 +57,16 @@ def guess_mapping(values: Sequence[Any]) -> StepMapping:
     items = items[:_STEPS_LOOKED_AT]
     fields = _fields(items)
     chosen = _choose(fields, nested=steps is not None, alone=len({id(item.outer) for item in items}) == 1)
-    state = list(_state(fields, chosen))
+    episodes = Episodes(items, StepMapping(steps=steps, **_paths(chosen, "episode", "step")))
+    _choose_by_content(fields, chosen, episodes)
+    state = list(_state(fields, chosen, episodes))
     _take_observation_for_result(fields, chosen, state)
     why = [reason for _, reason in chosen.values()]
     if steps:
         where = "lists side by side, one per field" if steps == SIDE_BY_SIDE else f"a list `{steps}`"
         why.insert(0, Why("steps", steps, 0.9, f"most records hold {where}"))
     return StepMapping(
-        **{role: found.path for role, (found, _) in chosen.items()},
+        **_paths(chosen, *chosen),
         steps=steps,
         state=tuple(reason.path for reason in state),
         reward_at_end=_is_reward_at_end(chosen, items),
@@ -91,6 +101,35 @@ def _choose(fields: Sequence[Field], *, nested: bool, alone: bool) -> _Chosen:
     if "result" in chosen and chosen["result"][0].kind in ("vector", "number"):
         del chosen["result"]  # numbers that follow an action are the next state, which the next row holds
     return chosen
+
+
+def _paths(chosen: _Chosen, *roles: str) -> dict[str, Any]:
+    return {role: chosen[role][0].path for role in roles if role in chosen}
+
+
+def _choose_by_content(fields: Sequence[Field], chosen: _Chosen, episodes: Episodes) -> None:
+    """Find outcome, flag of the last step and action by what fields hold, where no name tells them."""
+    free = _free(fields, chosen)
+    told = {found.path: episodes.tells_the_end(found.path) for found in free}
+    outcomes = [f for f in free if told[f.path] == KNOWN_AT_THE_END and may_be_a_reward(f)]
+    if "reward" not in chosen and len(outcomes) == 1:  # of several, only a person can tell
+        _take("reward", outcomes[0], f"{KNOWN_AT_THE_END}, as an outcome", chosen)
+    ends = [f for f in free if told[f.path] == TURNS_AT_THE_END]
+    if ends and not chosen.keys() & {"terminal", "timeout", "done"}:
+        _take("done", ends[0], f"{TURNS_AT_THE_END}, as a flag of the end", chosen)
+    if "action" not in chosen:
+        choices = [
+            f
+            for f in _free(fields, chosen)
+            if looks_like_choices(f) and episodes.share_that_change(f.path) >= _LEAST_SHARE_THAT_CHANGE
+        ]
+        if choices:
+            found = min(choices, key=lambda f: f.path.count("."))
+            _take("action", found, f"has {found.n_distinct:,} distinct texts and changes from step to step", chosen)
+
+
+def _take(role: str, found: Field, told: str, chosen: _Chosen) -> None:
+    chosen[role] = found, Why(role, found.path, _BY_CONTENT, f"`{found.path}` {told}; its name doesn't say so")
 
 
 def _is_reward_at_end(chosen: _Chosen, items: Sequence[Item]) -> bool:
@@ -164,27 +203,30 @@ def _fields(items: Sequence[Item]) -> list[Field]:
     return list(found.values())
 
 
-def _cells(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Keys of an object, and keys of the objects in it that are the log's own."""
+def _cells(value: dict[str, Any], depth: int = _DEPTH) -> Iterator[tuple[str, Any]]:
+    """Keys of an object, and keys of the objects in it, also where these are written as text."""
     for key, item in value.items():
         if isinstance(key, str) and key:
             yield key, item
-            if isinstance(item, dict) and (key.lower() in ENVELOPES or key in ("observation", "next")):
-                yield from ((f"{key}.{name}", cell) for name, cell in item.items() if isinstance(name, str))
+            inside = _inside(value, key)
+            if depth and isinstance(inside, dict) and (key.lower() in ENVELOPES or len(inside) <= _MOST_KEYS):
+                yield from ((f"{key}.{name}", cell) for name, cell in _cells(inside, depth - 1))
 
 
 # -- state and observation -----------------------------------------------------------------------------------
 
 
-def _state(fields: Sequence[Field], chosen: _Chosen) -> Iterator[Why]:
-    """Fields of the state: one called so, else all that are numbered or named alike, else numbers without a role."""
-    taken = {found.path for found, _ in chosen.values()}
-    free = [f for f in fields if f.path not in taken and f.kind != "none" and not f.is_outer]
-    one = likeliest_state([f for f in free if is_called_a_state(f) and not _is_answer(f, chosen)])
-    if one:
+def _state(fields: Sequence[Field], chosen: _Chosen, episodes: Episodes) -> Iterator[Why]:
+    """Fields of the state: one called so, else all that are numbered or named alike, else what is left without a role.
+
+    None of them is called like a role that is known only after the action, or tells the end of its episode.
+    """
+    free = [f for f in _free(fields, chosen) if not _is_known_afterwards(f, episodes)]
+    one = likeliest_state([f for f in free if is_called_a_state(f)])
+    if one and all(f in free for f in _parts(one, fields)):
         yield Why("state", one.path, 0.9, f"`{one.path}` looks like the state: {one.in_words}")
         return
-    if alike := [f for f in free if is_part_of_a_state(f)]:
+    if alike := [f for f in free if is_part_of_a_state(f) or (one and f in _parts(one, fields))]:
         for found in sorted(alike, key=lambda f: natural(f.path)):
             several = f"one of {len(alike)} fields named" if len(alike) > 1 else "named"
             yield Why(
@@ -194,6 +236,26 @@ def _state(fields: Sequence[Field], chosen: _Chosen) -> Iterator[Why]:
     for found in filter(may_be_a_state, free):
         reason = f"`{found.path}` has no other role and may be part of the state, if it was known before the action"
         yield Why("state", found.path, 0.4, reason)
+
+
+def _free(fields: Sequence[Field], chosen: _Chosen) -> list[Field]:
+    """Fields of the steps without a role, those outside of objects that have one or are an answer."""
+    taken = {found.path for found, _ in chosen.values()} | {f.path for f in fields if _is_answer(f, chosen)}
+    inside = tuple(f"{path}." for path in taken)
+    return [
+        f
+        for f in fields
+        if f.kind != "none" and not f.is_outer and f.path not in taken and not f.path.startswith(inside)
+    ]
+
+
+def _is_known_afterwards(found: Field, episodes: Episodes) -> bool:
+    return is_called_like(NEVER_IN_A_STATE, found) or bool(episodes.tells_the_end(found.path))
+
+
+def _parts(whole: Field, fields: Sequence[Field]) -> list[Field]:
+    """The fields that an object was opened into."""
+    return [f for f in fields if f.path.startswith(f"{whole.path}.")]
 
 
 def _is_answer(found: Field, chosen: _Chosen) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -267,6 +267,26 @@ def is_outcome(reward: Field, episodes: Sequence[Any], rewards: Sequence[Any]) -
     return reward.name in _OUTCOMES and len(seen) < len(rewards) and all(len(values) == 1 for values in seen.values())
 
 
+def may_be_a_reward(found: Field) -> bool:
+    """Whether a field that only the last steps have may be the reward: a number that doesn't just measure the run."""
+    return found.kind in ("whole", "number", "truth") and not _NEVER_A_STATE.fullmatch(_last_key(found))
+
+
+_LONGEST_CHOICE = 40  # characters; longer texts are said, not chosen
+_MOST_CHOICES = 50
+
+
+def looks_like_choices(found: Field) -> bool:
+    """Whether a field may hold actions: a few short texts that come again and again, on nearly all steps."""
+    return (
+        found.kind == "text"
+        and found.coverage >= _KIND_SHARE
+        and 2 <= found.n_distinct <= min(_MOST_CHOICES, len(found.values) / 2)
+        and all(len(str(value)) <= _LONGEST_CHOICE for value in found.values)
+        and not (is_called_a_state(found) or is_part_of_a_state(found) or found.name in _SPEAKERS)
+    )
+
+
 # -- the state -----------------------------------------------------------------------------------------------
 
 _STATES = "state state_id observation obs observations states state_text features context observation.state s".split()
@@ -274,9 +294,24 @@ _NUMBERED = re.compile(
     r"(obs|observations?|states?|s|o|x|features?|feat|context|ctx|user_feature)[_.]?\d+|obs\[\d+\]|state\[\d+\]"
 )
 _PREFIXED = re.compile(r"(obs|observation|state|feature|feat|context|ctx)[_.](?!id$|status$)\w+")
+_OF_A_STATE = re.compile(r"(obs|observation|state|feature|feat|context|ctx)[_.]")
 _NEVER_A_STATE = re.compile(
     r"(.*_)?(id|index|idx|seed|time|timestamp|ts|tokens?|cost|latency\w*|duration\w*)|unnamed.*|next_.*|.*_next"
 )
+
+
+_SPEAKERS = frozenset({"role", "speaker", "sender"})  # of messages: they take turns, they don't choose
+
+
+def _last_key(found: Field) -> str:
+    return found.name.rpartition(".")[2]
+
+
+def is_called_like(roles: Collection[str], found: Field) -> bool:
+    """Whether a field, or what it is in a state (``ctx.reward``, ``obs_done``), is called like one of these roles."""
+    names = {name for role in roles for name in _ROLES[role].names if len(name) > 1} - set(_STATES)
+    inner = _OF_A_STATE.sub("", found.name)
+    return found.name in names or _last_key(found) in names or inner in names
 
 
 def is_called_a_state(found: Field) -> bool:
@@ -295,6 +330,10 @@ def is_part_of_a_state(found: Field) -> bool:
 
 
 def may_be_a_state(found: Field) -> bool:
-    """Whether a field without any role may belong to the state: a number that varies and doesn't just count."""
-    measured = found.kind in ("whole", "number", "truth") and not _NEVER_A_STATE.fullmatch(found.name)
-    return measured and found.n_distinct > 1
+    """Whether a field without any role may belong to the state: a number that varies and doesn't just count.
+
+    In an object, also a few texts that come again: it holds what the agent saw rather than remarks on the step.
+    """
+    measured = found.kind in ("whole", "number", "truth")
+    said = found.kind == "text" and "." in found.name and 2 * found.n_distinct <= len(found.values)
+    return (measured or said) and found.n_distinct > 1 and not _NEVER_A_STATE.fullmatch(_last_key(found))

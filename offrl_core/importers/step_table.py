@@ -23,6 +23,7 @@ from offrl_core.importers.step_actions import (
 from offrl_core.importers.step_cells import is_missing
 from offrl_core.importers.step_columns import add_columns
 from offrl_core.importers.step_guess import guess_mapping
+from offrl_core.importers.step_leaks import leaks
 from offrl_core.importers.step_mapping import StepMapping, items_of
 from offrl_core.importers.step_numbers import Step, by_episode, number_steps
 from offrl_core.importers.step_states import action_texts, state_texts, state_values
@@ -158,6 +159,7 @@ def _read_table(
     """Read the rows of files with the same fields."""
     steps = _with_actions(_steps(table, mapping, report), mapping, report)
     _add_states(steps, mapping, report)
+    _say_leaks(steps, mapping, report)
     add_columns(steps, mapping, report)
     episodes = by_episode(steps, mapping, used, report)
     number_steps(episodes, mapping, report)
@@ -246,6 +248,12 @@ def _add_states(steps: Sequence[Step], mapping: StepMapping, report: ImportRepor
         for row in step.rows:
             row["state"] = None if state is None else canonical_json(state)
             row["state_text"] = text
+
+
+def _say_leaks(steps: Sequence[Step], mapping: StepMapping, report: ImportReport) -> None:
+    """Report what the state knows though it is known only after the action."""
+    for leak in leaks([step.item for step in steps[:_RECORDS_LOOKED_AT]], mapping):
+        report.at(steps[0].record.source).mend(leak.path, "known only afterwards", leak.sentence)
 
 
 # -- endings and rewards -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.importers import first_values
-from offrl_core.importers.step_mapping import StepMapping, fingerprint
+from offrl_core.importers.step_mapping import StepMapping
 from offrl_core.temporary import no_room, temporary_directory
 
 from . import layout, mappings, state, work
@@ -30,6 +30,7 @@ class Upload:
     folder: tempfile.TemporaryDirectory = field(repr=False)
     format: str = BY_CONTENT
     mapping: StepMapping | None = None
+    gone: tuple[str, ...] = ()  # fields that a saved mapping had in the state, where they don't belong
     error: str = ""
     is_read: bool = False
 
@@ -91,7 +92,7 @@ def _read(upload: Upload) -> None:
     """Read an upload as it says; a log of one's own is read by the mapping that was saved for logs that look like it."""
     contents = upload.contents()
     if upload.mapping is None and upload.format in (BY_CONTENT, "step_table") and mappings.any_saved():
-        upload.mapping = mappings.load(fingerprint(first_values(contents)))
+        upload.mapping, upload.gone = mappings.load(first_values(contents))
     upload.is_read, upload.error = True, ""
     bar = st.progress(0.0, text=f"Reading {layout.plain(', '.join(upload.names), 80)}")
     try:
@@ -111,7 +112,7 @@ def _read(upload: Upload) -> None:
 
 def read_by_mapping(mapping: StepMapping, values: Sequence[Any]) -> None:
     """Callback: read the last upload by a mapping, and save the mapping for logs that look alike."""
-    mappings.save(fingerprint(values), mapping)
+    mappings.save(values, mapping)
     _read_again("step_table", mapping)
 
 
@@ -130,7 +131,10 @@ def _render_result(upload: Upload) -> None:
         )
         st.page_link("pages/mapping.py", label="Say yourself which field means what", icon=":material/schema:")
     if upload.mapping is not None:
-        st.caption(":material/schema: Read by the mapping that was saved for logs with these fields; see Mapping.")
+        st.caption(
+            ":material/schema: Read by the mapping that was saved for logs with these fields; see Mapping."
+            + mappings.without(upload.gone)
+        )
     if upload.error:
         layout.error(upload.error)
         st.caption("A log that your own program wrote? On the page Mapping you say which of its fields means what.")
@@ -143,4 +147,4 @@ def _read_as() -> None:
 def _read_again(format: str, mapping: StepMapping | None) -> None:
     """The run after the callback reads the files another way, where progress can be shown."""
     upload = st.session_state[UPLOAD]
-    upload.format, upload.mapping, upload.is_read = format, mapping, False
+    upload.format, upload.mapping, upload.gone, upload.is_read = format, mapping, (), False

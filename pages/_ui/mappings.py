@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from offrl_core.errors import InvalidConfig
-from offrl_core.importers.step_mapping import StepMapping
+from offrl_core.importers.step_leaks import leaks_in, without_leaks
+from offrl_core.importers.step_mapping import StepMapping, fingerprint
 from offrl_core.runs import cache_directory
+
+from . import layout
 
 # Role of the mapping -> label in plain words, what it is for.
 ROLES = {
@@ -35,8 +40,8 @@ ROLES = {
 }
 
 
-def _path(fingerprint: str) -> Path:
-    return cache_directory() / "mappings" / f"{fingerprint}.json"
+def _path(of_fields: str) -> Path:
+    return cache_directory() / "mappings" / f"{of_fields}.json"
 
 
 def any_saved() -> bool:
@@ -46,16 +51,27 @@ def any_saved() -> bool:
     return False
 
 
-def load(fingerprint: str) -> StepMapping | None:
-    """The mapping that was saved for logs with these fields, or None."""
+def load(values: Sequence[Any]) -> tuple[StepMapping | None, tuple[str, ...]]:
+    """The mapping that was saved for logs with the fields of these first records, if any.
+
+    What its state held though it is known only after the action is taken out, and named.
+    """
     with contextlib.suppress(OSError, ValueError, InvalidConfig):
-        return StepMapping.from_json(_path(fingerprint).read_text(encoding="utf-8"))
-    return None
+        saved = StepMapping.from_json(_path(fingerprint(values)).read_text(encoding="utf-8"))
+        return without_leaks(values, saved), tuple(leak.path for leak in leaks_in(values, saved))
+    return None, ()
 
 
-def save(fingerprint: str, mapping: StepMapping) -> None:
-    """Keep a mapping; where nothing can be written it is used all the same, and not kept."""
-    path = _path(fingerprint)
+def without(gone: Sequence[str]) -> str:
+    """A sentence on what was taken out of the state of a saved mapping."""
+    if not gone:
+        return ""
+    return f" Its state held {layout.plain(', '.join(gone), 200)}, known only after the action; that was taken out."
+
+
+def save(values: Sequence[Any], mapping: StepMapping) -> None:
+    """Keep a mapping for logs that look alike; where nothing can be written it is used all the same, and not kept."""
+    path = _path(fingerprint(values))
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(f".{os.getpid()}")

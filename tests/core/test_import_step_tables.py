@@ -9,6 +9,7 @@ import json
 import math
 import random
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,13 @@ from hypothesis.extra import numpy as st_numpy
 from pyarrow import parquet
 
 from offrl_core.errors import InvalidConfig, TraceFormatError
-from offrl_core.importers import IMPORTERS, Imported, bandit, read_source, read_sources
+from offrl_core.importers import IMPORTERS, Imported, bandit, first_values, read_source, read_sources
 from offrl_core.importers.csv_rows import looks_like_csv
 from offrl_core.importers.discretize import main_directions, quantile_bins
 from offrl_core.importers.records import read_records
 from offrl_core.importers.report import ImportReport
 from offrl_core.importers.step_guess import guess_mapping
+from offrl_core.importers.step_leaks import NEVER_IN_A_STATE, leaks_in, without_leaks
 from offrl_core.importers.step_mapping import StepMapping, fingerprint
 from offrl_core.importers.step_table import preview
 from tests.traces import shared_trace
@@ -378,6 +380,104 @@ def test_numbers_without_a_role_are_an_unsure_state() -> None:
     mapping = guess_mapping(values)
     assert mapping.state == ("hour", "lactate")
     assert {why.confidence for why in mapping.why if why.role == "state"} == {0.4}
+
+
+def own_log(n_episodes: int = 8, length: int = 3, *, nested: bool = False, **names: str) -> list[dict[str, Any]]:
+    """Steps under names of their own; the reward is known and the flag true on the last step of an episode only."""
+    name = {"reward": "good", "done": "fin", "action": "did", "context": "ctx"} | names
+    steps = [
+        {
+            "run": f"r{e}",
+            "turn": t,
+            name["action"]: ("ask", "open", "stop")[(2 * e + t) % 3],
+            name["context"]: {"intent": ("buy", "look")[(e + t) % 2], "depth": t},
+            name["reward"]: e % 2 if t == length - 1 else None,
+            name["done"]: t == length - 1,
+        }
+        for e in range(n_episodes)
+        for t in range(length)
+    ]
+    if not nested:
+        return steps
+    return [{"id": steps[i]["run"], "steps": steps[i : i + length]} for i in range(0, len(steps), length)]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("names", [{}, {"reward": "zzz", "done": "yyy", "action": "verb", "context": "situation"}])
+def test_what_fields_hold_tells_them_apart_where_names_do_not(names: dict[str, str], nested: bool) -> None:
+    mapping = guess_mapping(own_log(nested=nested, **names))
+    context = names.get("context", "ctx")
+    assert (mapping.reward, mapping.done) == (names.get("reward", "good"), names.get("done", "fin"))
+    assert mapping.action == names.get("action", "did")
+    assert set(mapping.state) == {f"{context}.intent", f"{context}.depth"}
+    assert {why.confidence for why in mapping.why if why.role in ("reward", "done", "action")} == {0.35}
+    with pytest.raises(TraceFormatError, match="isn't known"):  # such a guess is for a person to confirm
+        read_source("f", lines(*own_log(**names)))
+
+
+_AFTERWARDS = ("reward", "success", "is_done", "terminated", "truncated", "logprob", "propensity", "error", "output")
+
+
+@pytest.mark.parametrize(
+    "late", [*_AFTERWARDS, "episode", "turn", "ctx.reward", "ctx.success", "obs_done", "state.done"]
+)
+def test_what_is_known_afterwards_is_never_guessed_for_the_state(late: str) -> None:
+    values = [
+        {
+            "run": f"r{i // 4}",
+            "step": i % 4,
+            "tool": "ab"[i % 2],
+            "reward": 0.5,
+            "done": i % 4 == 3,
+            "x": i % 5,
+            "obs_1": i % 2,
+        }
+        for i in range(40)
+    ]
+    for i, value in enumerate(values):
+        outer, _, inner = late.partition(".")
+        value[outer] = {inner: i % 2, "z": i % 3} if inner else i % 2
+    mapping = guess_mapping(values)
+    assert mapping.state
+    assert not set(mapping.state) & {late, late.partition(".")[0]}
+    assert leaks_in(values, mapping) == []
+
+
+@pytest.mark.parametrize("role", sorted(NEVER_IN_A_STATE))
+def test_a_state_that_knows_what_comes_after_is_named(role: str) -> None:
+    values = own_log()
+    field = {"reward": "good", "done": "fin", "episode": "run", "step": "turn", "action": "did"}.get(role, "ctx.depth")
+    mapping = replace(StepMapping(episode="run", step="turn", action="did"), **{role: field})
+    for state in (("ctx.intent", field), (field,)):
+        given = replace(mapping, state=state)
+        assert [leak.path for leak in leaks_in(values, given)] == [field]
+        assert without_leaks(values, given).state == tuple(path for path in state if path != field)
+        found = read_source("f", lines(*values), mapping=given).report
+        assert [(p.kind, p.field, p.lost) for p in found.problems if p.kind == "known only afterwards"] == [
+            ("known only afterwards", field, False)
+        ]
+    assert leaks_in(values, replace(mapping, state=("ctx.intent",))) == []
+    whole = replace(mapping, **{role: "ctx.depth"}, state=("ctx",))
+    assert [leak.path for leak in leaks_in(values, whole)] == ["ctx"]  # the object that the field lies in
+
+
+@pytest.mark.parametrize("field", ["good", "fin"])
+def test_an_outcome_without_a_role_is_known_by_what_it_holds(field: str) -> None:
+    mapping = StepMapping(episode="run", step="turn", action="did", state=("ctx.intent", field))
+    for values in (own_log(), list(reversed(own_log()))):  # in the order of the step numbers
+        (leak,) = leaks_in(values, mapping)
+        assert leak.path == field
+        assert "the state would know the outcome" in leak.sentence
+    assert leaks_in(own_log(2), mapping) == []  # two episodes may look like anything
+
+
+def test_no_guess_for_a_real_file_leaks() -> None:
+    root = shared_trace("damaged").parent
+    for path in sorted(root.rglob("*")):
+        if path.suffix in (".csv", ".jsonl", ".parquet") and path.stat().st_size < 2_000_000:
+            with contextlib.suppress(TraceFormatError):
+                values = first_values([(path.name, path.read_bytes())])
+                assert leaks_in(values, guess_mapping(values)) == [], path
 
 
 def test_a_mapping_survives_json() -> None:

@@ -9,7 +9,7 @@ import offrl_core as orl
 from offrl_core.coverage_edits import EDITS
 from offrl_core.importers.step_mapping import StepMapping
 from pages._ui import mappings
-from tests.pages.conftest import open_page, texts
+from tests.pages.conftest import open_page, shown, texts
 from tests.traces import shared_trace
 
 
@@ -99,6 +99,49 @@ def test_a_log_with_names_of_its_own_is_mapped_read_and_remembered(app):
     assert "mapping that was saved" in texts(app)
 
 
+# The outcome stands on the last step of an episode only, under names that say nothing.
+OUTCOMES = [
+    {"wer": f"r{e}", "wann": t, "was": ("a", "b", "c")[(2 * e + t) % 3], "lage": {"x": t}, "gut": gut, "aus": t == 2}
+    for e in range(8)
+    for t, gut in enumerate([None, None, e % 2])
+]
+
+
+def box_of(app, role: str):
+    return next(box for box in app.selectbox if box.key.endswith(f":{role}"))
+
+
+def test_a_field_leaves_the_state_when_it_gets_a_role_and_is_marked_when_it_comes_back(app):
+    drop(app, ("eigen.jsonl", lines(*OUTCOMES)))
+    app.switch_page("pages/mapping.py").run()
+    box_of(app, "episode").set_value("wer").run()
+    box_of(app, "step").set_value("wann").run()
+    for role in ("reward", "done"):
+        box_of(app, role).set_value("").run()
+    app.multiselect[0].set_value(["lage.x", "gut", "aus"]).run()
+    assert {error.value.partition(" ")[0] for error in app.error} == {"gut", "aus"}  # by what they hold
+    for role, field in (("reward", "gut"), ("done", "aus")):
+        box_of(app, role).set_value(field).run()
+        assert field not in app.multiselect[0].value
+    assert not app.error
+    for field, what in (("gut", "the reward"), ("aus", "the flag of the last step"), ("wer", "the episode")):
+        app.multiselect[0].set_value(["lage.x", field]).run()
+        (error,) = app.error
+        assert f"{field} in the state is {what}" in shown(error.value)
+
+
+def test_a_saved_mapping_loses_what_its_state_should_not_know(app):
+    leaking = StepMapping(episode="wer", step="wann", action="was", reward="gut", done="aus", state=("gut", "aus"))
+    mappings.save(OUTCOMES, leaking)
+    drop(app, ("eigen.jsonl", lines(*OUTCOMES)))
+    assert "24 steps in 8 episodes" in texts(app)
+    assert "Its state held gut, aus, known only after the action; that was taken out." in texts(app)
+    app.switch_page("pages/mapping.py").run()
+    assert app.multiselect[0].value == []
+    assert "Its state held gut, aus" in texts(app)
+    assert not app.error
+
+
 def test_mapping_asks_for_a_file_first(app):
     open_page(app, "mapping")
     assert "Load a file" in texts(app)
@@ -128,12 +171,12 @@ def test_the_mapping_page_draws_real_files(app, file):
 
 
 def test_a_broken_saved_mapping_is_as_good_as_none(tmp_path):
-    mappings.save("f", StepMapping(episode="e"))
-    assert mappings.load("f") == StepMapping(episode="e")
-    (file,) = tmp_path.rglob("f.json")
+    mappings.save(HOME_MADE, StepMapping(episode="wer"))
+    assert mappings.load(HOME_MADE) == (StepMapping(episode="wer"), ())
+    (file,) = tmp_path.rglob("*.json")
     file.write_text("{")
-    assert mappings.load("f") is None
-    assert mappings.load("missing") is None
+    assert mappings.load(HOME_MADE) == (None, ())
+    assert mappings.load([{"other": 1}]) == (None, ())
 
 
 def test_traces_of_a_folder_are_read_together(tmp_path):
@@ -261,7 +304,8 @@ def test_every_page_of_an_imported_log_stands_every_edit(app, edit):
 def test_where_no_step_can_be_read_the_files_cannot_be_read_by_the_mapping(app):
     drop(app, ("home.jsonl", lines(*HOME_MADE)))
     app.switch_page("pages/mapping.py").run()
-    assert "No step can be read this way" in texts(app)  # no field is named like an action
+    next(box for box in app.selectbox if box.key.endswith(":action")).set_value("").run()
+    assert "No step can be read this way" in texts(app)
     assert reading_button(app).disabled
     next(box for box in app.selectbox if box.key.endswith(":action")).set_value("was").run()
     assert not reading_button(app).disabled
