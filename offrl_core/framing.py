@@ -35,12 +35,34 @@ MAX_PAIRS = 3_000_000  # states times actions; each is a number in several table
 
 
 def default_framing_name(log: Log) -> str:
-    """``world_state`` where every step carries its state as text, else ``last_tool``."""
+    """``world_state`` where every step carries its state as text, else ``last_tool``.
+
+    ``state_outcome`` where such a log has rewards on the last steps of episodes only: step by step, no return would be known.
+    """
     name: str | None = log.derived.get("default_framing")
     if name is None:
-        states_known = log.source is not None or not log.columns("state_text")["state_text"].null_count
-        name = log.derived["default_framing"] = "world_state" if states_known else "last_tool"
+        name = log.derived["default_framing"] = _default_framing_name(log)
     return name
+
+
+def _default_framing_name(log: Log) -> str:
+    if log.source is not None:
+        return "world_state"
+    if log.columns("state_text")["state_text"].null_count:
+        return "last_tool"
+    return "state_outcome" if _rewards_stand_at_the_end(log) else "world_state"
+
+
+def _rewards_stand_at_the_end(log: Log) -> bool:
+    """Whether only last steps have a known reward, as in logs that say how an episode turned out and nothing before."""
+    columns = log.columns("episode_id", "t", "reward")
+    known = columns["reward"].is_valid().to_numpy()
+    if known.all() or not known.any():
+        return False
+    episodes, _, order = _in_time(columns)
+    in_order = episodes[order]
+    is_last = np.append(in_order[1:] != in_order[:-1], True)
+    return not bool((known[order] & ~is_last).any()) and not bool(is_last.all())
 
 
 def default_framing(log: Log) -> Framing:

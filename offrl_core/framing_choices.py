@@ -210,6 +210,7 @@ def _listed(phrases: Iterable[str]) -> str:
 
 PRESETS: dict[str, FramingChoices] = {
     "world_state": FramingChoices(state=(WorldState(),), reward=LoggedReward()),
+    "state_outcome": FramingChoices(state=(WorldState(),)),
     "last_tool": FramingChoices(state=(LastTools(1), LastFailed())),
     "step": FramingChoices(state=(StepNumber(),)),
     "last_tools": FramingChoices(state=(LastTools(3), LastFailed())),
@@ -217,7 +218,8 @@ PRESETS: dict[str, FramingChoices] = {
     "task_last_tool": FramingChoices(state=(Task(), LastTools(1))),
 }
 PRESET_TITLES: dict[str, str] = {
-    "world_state": "State as the world wrote it",
+    "world_state": "State as the log words it",
+    "state_outcome": "State as the log words it, reward at the end",
     "last_tool": "Last tool and whether it failed",
     "step": "Position in the episode",
     "last_tools": "Last three tools and whether the last one failed",

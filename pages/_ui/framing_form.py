@@ -117,13 +117,15 @@ def _set(widget: str, value: object) -> None:
 
 def _render_preset(now: work.Current, choices: FramingChoices, offers: Offers) -> None:
     name = preset_name(choices) or ""
-    names = [n for n in PRESETS if n != "world_state" or offers.states_known]
+    names = [n for n, preset in PRESETS.items() if offers.states_known or WorldState() not in preset.state]
     _set("w:fr_preset", name)
     st.selectbox(
         "Start from",
         names if name else ["", *names],
         format_func=lambda n: PRESET_TITLES.get(n, "your own choice, below"),
         width=420,
+        help="The state as the log words it: what a world wrote of its own state; in a log of your own, the fields that were "
+        "read as its state (`state_text`), by a known format or as you said on the page Mapping.",
         **_calls(now, "w:fr_preset", lambda c: PRESETS.get(st.session_state["w:fr_preset"], c)),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import random
 import re
 from typing import Any
 
@@ -16,7 +17,7 @@ import offrl_core as orl
 from offrl_core import framing as framing_module
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidConfig, InvalidPredicate, OffRLError
-from offrl_core.framing import FRAMINGS, framed_log
+from offrl_core.framing import FRAMINGS, default_framing_name, framed_log
 from offrl_core.framing_choices import COSTS, PRESET_TITLES, PRESETS, FramingChoices, preset_name
 from offrl_core.framing_offers import argument_buckets, framing_offers
 from offrl_core.framing_parts import (
@@ -150,8 +151,31 @@ def test_the_first_presets_kept_their_sql_and_with_it_the_ids_of_old_runs() -> N
     failed = "CASE WHEN lag(error) OVER episode IS NOT NULL THEN ' (failed)' ELSE '' END"
     told = {name: (f.state, f.action, f.reward, f.discount) for name, f in FRAMINGS.items()}
     assert told["world_state"] == ("state_text", "action", "reward", 0.99)
+    assert told["state_outcome"] == ("state_text", "action", at_end, 0.99)
     assert told["last_tool"] == (f"coalesce(lag(action) OVER episode, 'start') || {failed}", "action", at_end, 0.99)
     assert told["step"] == ("'step ' || (row_number() OVER episode)", "action", at_end, 0.99)
+
+
+@pytest.mark.parametrize(
+    ("rewards", "name"),
+    [
+        ([[None, None, 1.0], [None, 0.0]], "state_outcome"),
+        ([[None, None, 1.0], [None, None]], "state_outcome"),  # one outcome is missing
+        ([[0.0, 0.0, 1.0], [0.0, 0.0]], "world_state"),
+        ([[None, 0.5, 1.0], [None, 0.0]], "world_state"),  # 0 where it is silent? nobody says so
+        ([[None, None], [None, None]], "world_state"),
+        ([[None], [1.0]], "world_state"),  # one step each: nothing before the end
+    ],
+)
+def test_rewards_at_the_end_only_are_the_outcome(rewards: list[list[float | None]], name: str) -> None:
+    found = [
+        {"episode_id": f"e{e}", "t": t, "action": "go", "state_text": f"s{t}", "reward": reward}
+        for e, of_episode in enumerate(rewards)
+        for t, reward in enumerate(of_episode)
+    ]
+    random.Random(1).shuffle(found)
+    assert default_framing_name(make_log(found)) == name
+    assert default_framing_name(make_log([row | {"state_text": None} for row in found])) == "last_tool"
 
 
 @pytest.mark.parametrize(

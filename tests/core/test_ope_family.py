@@ -714,6 +714,21 @@ def test_gaps_and_unknown_returns_are_left_out_or_refused(estimator: str) -> Non
     assert any("1 of 60 episodes miss steps" in w for w in told.warnings) is ESTIMATORS[estimator].weighs_episodes
 
 
+@every_estimator
+def test_rewards_that_stand_at_the_end_only_are_not_called_missing(estimator: str) -> None:
+    policy = policy_of({"s1": {"left": 0.5, "right": 0.5}}, ACTIONS)
+    fine: list[Episode] = [[("s1", a, 0.0, 0.5), ("s1", a, float(a == "left"), 0.5)] for a in ACTIONS] * 30
+    log = make_log([row | {"reward": row["reward"] if row["t"] else None} for row in rows_of(fine)])
+    step_by_step = orl.estimate(policy, orl.frame(log, orl.FRAMINGS["world_state"]), estimator)
+    if ESTIMATORS[estimator].weighs_episodes:
+        assert "60 of 60 episodes have an unknown return" in step_by_step.refusal
+        assert "choose as the reward: outcome, at the end of the episode" in step_by_step.refusal
+        assert "missing rewards" not in step_by_step.refusal
+    by_itself = orl.estimate(policy, orl.frame(log), estimator)  # the framing of such a log takes the outcome
+    with_zeros = orl.estimate(policy, orl.frame(make_log(rows_of(fine))), estimator)
+    assert by_itself.value == pytest.approx(with_zeros.value)
+
+
 def test_episodes_that_branch_off_another_one_are_left_out_and_counted() -> None:
     policy = policy_of({"s1": {"left": 0.5, "right": 0.5}}, ACTIONS)
     rows = rows_of(coin_episodes(30, 30))

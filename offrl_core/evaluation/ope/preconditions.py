@@ -66,7 +66,13 @@ def _known_returns(case: Case) -> str:
     n, n_all = steps.count(steps.unknown), steps.n_episodes
     if n <= MAX_SHARE_LEFT_OUT * n_all:
         return ""
-    return f"{_n(n, n_all)} have an unknown return; the others may not be like them. Joining the missing rewards would help."
+    found = f"{_n(n, n_all)} have an unknown return"
+    if 2 * steps.count(steps.unknown & steps.only_rewarded_at_the_end) > n:
+        return (
+            f"{found}, because only their last step has a reward and this framing adds rewards up step by step. On the page "
+            "Framing, choose as the reward: outcome, at the end of the episode."
+        )
+    return f"{found}; the others may not be like them. Joining the missing rewards would help."
 
 
 def _something_left(case: Case) -> str:

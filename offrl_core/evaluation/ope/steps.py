@@ -97,6 +97,12 @@ class LoggedSteps:
         return self.any_step(np.isnan(self.rewards))
 
     @cached_property
+    def only_rewarded_at_the_end(self) -> BoolArray:
+        """(G,) episodes with a known reward on their last step and on no other."""
+        known = ~np.isnan(self.rewards)
+        return known[self.last] & ~self.any_step(known & ~self.is_last)
+
+    @cached_property
     def included(self) -> BoolArray:
         """(G,) episodes that are whole and have a known return, so that they can be weighed."""
         return ~(self.torn | self.branched | self.unknown)
