@@ -18,7 +18,7 @@ from offrl_core.importers.raw_text import FileText, RawRecords
 from offrl_core.importers.recognition import ImporterSpec, Source, adopt, reasons, recognise
 from offrl_core.importers.records import Progress
 from offrl_core.importers.report import UNREADABLE, ImportReport, why_unread
-from offrl_core.importers.step_parts import StepParts, Steps, in_order
+from offrl_core.importers.step_parts import StepParts, Steps, in_order, report_broken_arguments
 from offrl_core.importers.tears import torn_episodes
 from offrl_core.schema import steps_table
 from offrl_core.wording import counted
@@ -213,7 +213,9 @@ def _read_format(spec: ImporterSpec, sources: Sequence[Source], report: ImportRe
     try:
         with collector_at_rest():
             gathered = spec.read(chain.from_iterable(source.records(report) for source in sources), report)
-            parts.add(steps_table(gathered.rows))
+            steps = steps_table(gathered.rows)
+            report_broken_arguments(steps, report)
+            parts.add(steps)
     except UNREADABLE as error:  # between the records, so nobody knows which one it was; files of other formats stay
         for source in sources:
             report.lose_file(source.name, f"{spec.title}: {why_unread(error)[1]}")

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from offrl_core.importers.endings import IntArray, StepColumns, column_of, flags_of, in_time
+from offrl_core.importers.records import parse_json
 from offrl_core.importers.report import ImportReport
 from offrl_core.schema import LARGEST_REWARD, STEPS_ARROW_SCHEMA, storable_text
 
@@ -59,6 +60,19 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None  # where that is glibc
     if trim:
         trim(0)
+
+
+def report_broken_arguments(steps: pa.Table, report: ImportReport) -> None:
+    """Report calls whose arguments can't be read; their steps are kept, without arguments.
+
+    What is marked as an invalid action is left to whoever marked it.
+    """
+    broken = pc.and_(pc.equal(steps["arguments_status"], "malformed"), pc.not_equal(steps["action_type"], "invalid"))
+    for row in steps.filter(broken).select(("source_file", "record", "action", "arguments_raw")).to_pylist():
+        text = row["arguments_raw"] or ""
+        reason = parse_json(text)[1] or "no object"
+        message = f"the arguments of this call of {row['action'][:60]} can't be read ({reason}); the step is kept without them"
+        report.at(row["source_file"] or "", row["record"]).mend("arguments", "broken arguments", message, text)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from offrl_core.importers.raw_text import FilePart, FileText, RawRecords
 from offrl_core.importers.recognition import Source
 from offrl_core.importers.records import Progress, Record, line_record, split_lines
 from offrl_core.importers.report import ImportReport, Place
-from offrl_core.importers.step_parts import StepParts
+from offrl_core.importers.step_parts import StepParts, report_broken_arguments
 from offrl_core.importers.trace_cells import OPENED, columns_of_leaves
 from offrl_core.importers.trace_parquet import flat_steps
 from offrl_core.schema import STEPS_ARROW_SCHEMA, steps_table, storable_text
@@ -80,6 +80,7 @@ def read(sources: Sequence[Source], report: ImportReport) -> tuple[StepParts, Ra
     parts, raw = StepParts(_SMALL_ROOM) if is_large else StepParts(), RawRecords()
     for source in sources:
         for steps in _steps_of(source, report, raw):
+            report_broken_arguments(steps.table, report)
             parts.add(steps.table, steps.done)
     _settle(parts, report, raw)
     return parts, raw

@@ -246,7 +246,7 @@ def test_an_agent_is_asked_what_its_own_messages_say() -> None:
 
 def test_pydantic_ai_over_otlp() -> None:
     imported = real("otel_genai/pydantic_ai_otlp.jsonl")
-    assert imported.report.sentence() == "Read 16 of 16 spans: 9 steps in 3 episodes; no problems."
+    assert imported.report.sentence() == "Read 16 of 16 spans: 9 steps in 3 episodes; 1 problem."
     steps = rows(imported)
     assert brief(imported)[:4] == [
         ("fare", '{"dest":"LIS","origin":"OSL"}', '{"fare":120.5,"currency":"EUR"}'),
@@ -304,7 +304,7 @@ def test_langsmith_counts_each_call_once() -> None:
 
 def test_openai_agents_with_children_before_parents_and_a_handoff() -> None:
     imported = real("openai_agents_sdk/spans.jsonl")
-    assert imported.report.sentence() == "Read 55 of 55 spans: 16 steps in 5 episodes; no problems."
+    assert imported.report.sentence() == "Read 55 of 55 spans: 16 steps in 5 episodes; 1 problem."
     steps = rows(imported)
     assert Counter(row["action_type"] for row in steps) == {"tool_call": 10, "message": 5, "handoff": 1}
     handoff = next(row for row in steps if row["action_type"] == "handoff")

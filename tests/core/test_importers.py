@@ -407,6 +407,22 @@ def test_arguments_status(value: Any, status: str, text: str | None, raw: str | 
     assert (arguments.columns()["arguments_hash"] is None) == (text is None)
 
 
+@pytest.mark.parametrize("broken", ['{"a": ', "[1, 2", "no JSON", '{"p": "C:\\Users"}'])
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_arguments_that_cannot_be_read_are_a_problem_with_their_place(broken: str, by_columns: bool) -> None:
+    if by_columns:  # large enough to be read by DuckDB
+        records = [{"episode_id": "e", "t": t, "action": {"tool": "f", "arguments": {"a": t}}} for t in range(3000)]
+        records[1]["action"]["arguments"] = broken
+        records[0]["state"] = "x" * 2**18
+    else:
+        records = [chat(says(None, call(arguments=text))) for text in ('{"a": 1}', broken)]
+    found = read_source("f", lines(*records))
+    (problem,) = [p for p in found.report.problems if p.kind == "broken arguments"]
+    assert (problem.record, problem.field, problem.lost, problem.excerpt) == (2, "arguments", False, broken)
+    assert problem.offset > 0
+    assert [row["arguments_status"] for row in rows(found)].count("malformed") == 1
+
+
 def test_a_call_without_a_name_is_kept_as_invalid() -> None:
     imported = read_source("f", lines(chat(says(None, call(name=None, arguments="{"), "what"))))
     assert [(row["action"], row["action_type"], row["arguments_status"]) for row in rows(imported)] == [
