@@ -35,6 +35,10 @@ class TraceFormatError(OffRLError):
     """A whole file can't be read; single bad records are quarantined instead, in the import report."""
 
 
+class UnknownFormat(TraceFormatError):
+    """The records of a file have fields, but no known format fits them: a mapping of the fields can help."""
+
+
 class EmptyDataset(OffRLError):
     """Nothing is left to learn from, after reading or after the coverage edits."""
 

@@ -10,7 +10,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from offrl_core.errors import TraceFormatError
+from offrl_core.errors import TraceFormatError, UnknownFormat
 from offrl_core.importers.collector import collector_at_rest
 from offrl_core.importers.containers import Limits, is_plain, part_sentence, plain_files
 from offrl_core.importers.fields import unused_id
@@ -171,7 +171,8 @@ def _nothing_known(report: ImportReport, failures: Sequence[tuple[str, TraceForm
         text = f"None of these {len(failures):,} files can be read. The first: {failures[0][1]}"
     elif report.problems:
         text = f"No file in {report.source} can be read. {_closed(report.problems[-1].sentence())}"
-    return _with_report(TraceFormatError(text), report)
+    unknown = any(isinstance(error, UnknownFormat) for _, error in failures)
+    return _with_report(UnknownFormat(text) if unknown else TraceFormatError(text), report)
 
 
 def _closed(sentence: str) -> str:

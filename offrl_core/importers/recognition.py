@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from itertools import chain
 from typing import Any
 
-from offrl_core.errors import TraceFormatError
+from offrl_core.errors import TraceFormatError, UnknownFormat
 from offrl_core.importers.accounts import RECORD
 from offrl_core.importers.containers import part_sentence
 from offrl_core.importers.fields import Gathered
@@ -25,6 +25,7 @@ SNIFFED_RECORDS = 200
 _SNIFFED_CHARACTERS = 2**22  # a few long records say as much as many short ones
 # One late record must not decide what a file is, so a format has to fit most of the first ones.
 _LEAST_CONFIDENCE = 0.5
+_OF_ONES_OWN = "step_table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +198,8 @@ def recognise(name: str, values: Sequence[Any], specs: Mapping[str, ImporterSpec
     """Name of the format that fits the first records of a file best, and why.
 
     Raises:
-        TraceFormatError: none fits most of the records; the text names the fields, and the nearest format.
+        UnknownFormat: none fits most of the records; the text names the fields, and the nearest format.
+        TraceFormatError: there is no record, or they are no objects.
     """
     if not values:
         raise TraceFormatError(f"{name} holds no record. Check that the export has finished.")
@@ -212,11 +214,17 @@ def recognise(name: str, values: Sequence[Any], specs: Mapping[str, ImporterSpec
         return best, why
     if all(isinstance(value, str) for value in values):
         raise TraceFormatError(not_json(name, values[0]))
-    nearest = f" The nearest is {specs[best].title}: {why}; most records must be of one kind." if confidence else ""
-    known = "; ".join(spec.title for spec in specs.values())
-    raise TraceFormatError(
-        f"The format of {name} isn't known: {_fields(values)}.{nearest} Known formats: {known}. "
-        "Convert it to one of them; nothing was loaded from it."
+    convert = f"convert it to one of the {len(specs)} known formats (orl.IMPORTERS); nothing was loaded from it."
+    if not any(isinstance(value, dict) and value for value in values):
+        raise TraceFormatError(
+            f"The format of {name} isn't known: its records are no objects with fields. C{convert[1:]}"
+        )
+    if not confidence:  # any object may be a step of somebody's own
+        best, why = _OF_ONES_OWN, guesses[_OF_ONES_OWN][1]
+    raise UnknownFormat(
+        f"The format of {name} isn't known: {_fields(values)}. The nearest is {specs[best].title}: {why}"
+        f"{'; most records must be of one kind' if confidence else ''}. Say which field means what, on the page Mapping or by an "
+        f"orl.StepMapping, or {convert}"
     )
 
 
@@ -248,5 +256,4 @@ def reasons(sources: Sequence[Source]) -> str:
 def _fields(values: Sequence[Any]) -> str:
     """The fields of records, most frequent first, in words."""
     keys = Counter(key for value in values if isinstance(value, dict) for key in value)
-    found = ", ".join(storable_text(str(key)[:40]) for key, _ in keys.most_common(12))
-    return f"its records have the fields {found}" if found else "its records are no objects with fields"
+    return f"its records have the fields {', '.join(storable_text(str(key)[:40]) for key, _ in keys.most_common(12))}"

@@ -70,7 +70,14 @@ def leaks(items: Sequence[Item], mapping: StepMapping) -> list[Leak]:
     steps = Episodes(items, mapping)
     found: list[Leak] = []
     for path in expanded(mapping.state, items):
-        by_role = next(((f"{what} ({field})", why) for field, what, why in roles if _overlap(path, field)), None)
+        by_role = next(
+            (
+                (what if field == path else f"{what} ({field})", why)
+                for field, what, why in roles
+                if _overlap(path, field)
+            ),
+            None,
+        )
         if by_role is None and (told := steps.tells_the_end(path)):
             by_role = f"an outcome, as it {told}", _OUTCOME
         if by_role:

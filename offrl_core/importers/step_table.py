@@ -59,7 +59,7 @@ def sniff(values: Sequence[Any]) -> tuple[float, str]:
     found = {why.role: why for why in mapping.why}
     action, episode = found.get("action"), found.get("episode")
     if not action or action.confidence < _LEAST_OF_A_ROLE:
-        return 0.0, "no field looks like an action"
+        return 0.0, "no field is called like an action" + (f", though {action.path} may hold it" if action else "")
     if action.path == "name" and any(
         "content" in item.inner for value in objects for item in items_of(value, mapping.steps)
     ):

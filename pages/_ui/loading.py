@@ -11,6 +11,7 @@ from typing import Any
 import streamlit as st
 
 import offrl_core as orl
+from offrl_core.errors import UnknownFormat
 from offrl_core.importers import first_values
 from offrl_core.importers.step_mapping import StepMapping
 from offrl_core.temporary import no_room, temporary_directory
@@ -32,6 +33,7 @@ class Upload:
     mapping: StepMapping | None = None
     gone: tuple[str, ...] = ()  # fields that a saved mapping had in the state, where they don't belong
     error: str = ""
+    is_unknown: bool = False  # no format fits, but its records have fields that can be mapped
     is_read: bool = False
 
     def contents(self) -> list[tuple[str, bytes]]:
@@ -46,17 +48,17 @@ def current_upload() -> Upload | None:
 
 def render_upload() -> None:
     """Drop files; those dropped together become one log, which is then shown."""
+    st.caption(
+        "Files dropped together become one log, kept on this server for this browser, also if you reload the page: until about "
+        "half an hour after your last look, or less where many bring files. The link at the top of the page lasts: it holds your "
+        "choices and names the files, which you then drop again."
+    )
     files = st.file_uploader(
         "Trace files of your agent",
         accept_multiple_files=True,
         key="w:files",
-        help="Recognised by content, never by name: JSON, JSON lines, CSV, Parquet, HDF5, text; "
-        ".gz, .zst, .zip and .tar of them; up to 200 MB. Formats: "
-        + "; ".join(spec.title for spec in orl.IMPORTERS.values())
-        + ".",
-    )
-    st.caption(
-        "Files dropped together become one log. They stay in this session, on this server; texts in them are text only."
+        help="Recognised by content, never by name: JSON, JSON lines, CSV, Parquet, HDF5, text; .gz, .zst, .zip and .tar of "
+        f"them; up to 200 MB. Texts in them are shown as text only. Formats: {_formats()}.",
     )
     ids = tuple(file.file_id for file in files)
     upload = current_upload()
@@ -69,6 +71,10 @@ def render_upload() -> None:
     if upload is not None:
         read_if_asked(upload)
         _render_result(upload)
+
+
+def _formats() -> str:
+    return "; ".join(spec.title for spec in orl.IMPORTERS.values())
 
 
 def _spilled(files: Sequence[Any], ids: tuple[str, ...]) -> Upload:
@@ -93,7 +99,7 @@ def _read(upload: Upload) -> None:
     contents = upload.contents()
     if upload.mapping is None and upload.format in (BY_CONTENT, "step_table") and mappings.any_saved():
         upload.mapping, upload.gone = mappings.load(first_values(contents))
-    upload.is_read, upload.error = True, ""
+    upload.is_read, upload.error, upload.is_unknown = True, "", False
     bar = st.progress(0.0, text=f"Reading {layout.plain(', '.join(upload.names), 80)}")
     try:
         log = orl.read_traces(
@@ -103,7 +109,7 @@ def _read(upload: Upload) -> None:
             progress=lambda done: bar.progress(min(done, 1.0)),
         )
     except orl.OffRLError as error:
-        upload.error = str(error)
+        upload.error, upload.is_unknown = str(error), isinstance(error, UnknownFormat)
         return
     finally:
         bar.empty()
@@ -129,15 +135,29 @@ def _render_result(upload: Upload) -> None:
             width=420,
             help="Overrides the recognition. The report below says what the content looked like, and why.",
         )
-        st.page_link("pages/mapping.py", label="Say yourself which field means what", icon=":material/schema:")
+        if not upload.is_unknown:
+            st.page_link("pages/mapping.py", label="Say yourself which field means what", icon=":material/schema:")
     if upload.mapping is not None:
         st.caption(
             ":material/schema: Read by the mapping that was saved for logs with these fields; see Mapping."
             + mappings.without(upload.gone)
         )
     if upload.error:
-        layout.error(upload.error)
-        st.caption("A log that your own program wrote? On the page Mapping you say which of its fields means what.")
+        _render_failure(upload)
+
+
+def _render_failure(upload: Upload) -> None:
+    """Why nothing was loaded, the way out, and which log is still the one shown."""
+    layout.error(upload.error)
+    if upload.is_unknown:
+        if st.button("Say which field means what", type="primary", icon=":material/schema:"):
+            st.switch_page("pages/mapping.py")
+        with st.expander(f"The {len(orl.IMPORTERS)} formats that are read without that"):
+            st.caption(_formats())
+    st.info(
+        f"Nothing was loaded. What follows is still the log from before: {layout.plain(work.chosen_log().name)}.",
+        icon=":material/history:",
+    )
 
 
 def _read_as() -> None:

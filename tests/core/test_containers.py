@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from offrl_core.errors import TraceFormatError
+from offrl_core.errors import TraceFormatError, UnknownFormat
 from offrl_core.importers import IMPORTERS, containers, engine, read_source, read_sources, recognition
 from offrl_core.importers.containers import Limits, plain_files
 from offrl_core.importers.report import ImportReport
@@ -481,9 +481,21 @@ def test_an_unknown_format_names_the_nearest_and_what_it_lacks() -> None:
         TraceFormatError, match=r"The nearest is Trace schema .*: found episode_id, t and action in 3 of the"
     ):
         read_source("f", few)
-    with pytest.raises(TraceFormatError) as caught:
+    with pytest.raises(
+        UnknownFormat, match=r"The nearest is Step table .*: no field is called like an action. Say which"
+    ):
         read_source("f", b'{"x": 1}\n{"x": 1}')
-    assert "nearest" not in str(caught.value)
+    steps = [{"run": f"r{i // 3}", "turn": i % 3, "did": "ab"[i % 2]} for i in range(12)]
+    with pytest.raises(UnknownFormat, match="though did may hold it"):
+        read_source("f", "\n".join(map(json.dumps, steps)).encode())
+    for without_fields in (b"[1, 2]", b"[[1], [2]]", b"{}\n{}"):
+        with pytest.raises(TraceFormatError, match="no objects with fields") as caught:
+            read_source("f", without_fields)
+        assert not isinstance(caught.value, UnknownFormat)
+    for refused in (few, b'{"x": 1}', b"[1, 2]"):  # the list of formats is for the page to unfold
+        with pytest.raises(TraceFormatError) as caught:
+            read_source("f", refused)
+        assert sum(spec.title in str(caught.value) for spec in IMPORTERS.values()) <= 1
 
 
 def test_a_companion_of_a_format_is_read_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import offrl_core as orl
 from offrl_core.coverage_edits import EDITS
 from offrl_core.importers.step_mapping import StepMapping
-from pages._ui import mappings
+from pages._ui import browser, mappings
 from tests.pages.conftest import open_page, shown, texts
 from tests.traces import shared_trace
 
@@ -177,6 +177,32 @@ def test_a_broken_saved_mapping_is_as_good_as_none(tmp_path):
     file.write_text("{")
     assert mappings.load(HOME_MADE) == (None, ())
     assert mappings.load([{"other": 1}]) == (None, ())
+
+
+def test_an_unknown_format_says_the_nearest_and_the_way_out_before_anything_else(app):
+    drop(app, ("eigen.jsonl", lines(*OUTCOMES)))
+    (error,) = app.error
+    said = shown(error.value)
+    assert "The nearest is Step table of one's own" in said
+    assert "no field is called like an action" in said
+    assert not any(spec.title in said for name, spec in orl.IMPORTERS.items() if name != "step_table")
+    assert "still the log from before: Calculator agent with all its tools" in texts(app)
+    (folded,) = [one for one in app.expander if "30 formats" in one.label]
+    assert all(spec.title in shown(folded.caption[0].value) for spec in orl.IMPORTERS.values())
+    assert [button for button in app.button if button.label == "Say which field means what"]
+
+
+def test_a_file_without_fields_is_not_sent_to_the_mapping(app):
+    drop(app, ("numbers.json", b"[[1], [2]]"))
+    assert "its records are no objects with fields" in texts(app)
+    assert "still the log from before" in texts(app)
+    assert not [button for button in app.button if button.label == "Say which field means what"]
+
+
+def test_where_files_are_dropped_it_says_how_long_they_stay(app):
+    open_page(app, "data")
+    assert browser.KEPT_SECONDS == 1800
+    assert "until about half an hour after your last look" in texts(app)
 
 
 def test_traces_of_a_folder_are_read_together(tmp_path):
