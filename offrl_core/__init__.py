@@ -94,5 +94,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """All public names, loaded or not."""
-    return [*globals(), *_HOMES]
+    """The public names, loaded or not."""
+    return ["__version__", *__all__]

@@ -293,8 +293,11 @@ class Dataset:
 
     @cached_property
     def mean_return(self) -> float | None:
-        """Mean undiscounted return of the kept episodes whose rewards are all known; None where none is."""
-        returns = self.episode_returns[self.first_rows]
+        """Mean discounted return of the kept episodes, from their first kept step, as ``mean_return`` of a truth is.
+
+        Over those that ended with all their rewards known; None where there is none.
+        """
+        returns = self.returns_to_go[self.first_rows]
         known = returns[~np.isnan(returns)]
         return float(known.mean()) if len(known) else None
 

@@ -32,6 +32,11 @@ class Transitions(NamedTuple):
         """(N,) GOES_ON, ENDED or CUT."""
         return self.terminals.view(np.int8) * np.int8(ENDED) + self.timeouts.view(np.int8) * np.int8(CUT)
 
+    def __repr__(self) -> str:
+        """How many, not arrays."""
+        ends = f"{int(self.terminals.sum()):,} end their episode, {int(self.timeouts.sum()):,} are its last but no end"
+        return f"Transitions({len(self.actions):,} rows; {ends}; fields: {', '.join(self._fields)})"
+
     def at(self, places: IntArray) -> Transitions:
         """Some of the rows."""
         return Transitions._make(column[places] for column in self)
@@ -50,6 +55,11 @@ class Edges(NamedTuple):
     counts: IntArray
     n_known: IntArray
     reward_sums: FloatArray
+
+    def __repr__(self) -> str:
+        """How many, not arrays."""
+        n, n_known = int(self.counts.sum()), int(self.n_known.sum())
+        return f"Edges({len(self.counts):,} distinct of {n:,} rows, {n_known:,} with a known reward)"
 
 
 def aggregate(rows: Transitions) -> Edges:

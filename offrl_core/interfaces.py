@@ -26,14 +26,14 @@ from typing import Any, Literal, get_args
 
 from numpy.typing import NDArray
 
-from .arrays import FloatArray
+from .arrays import FloatArray, ShortRepr
 from .dataset import Dataset
 from .errors import NotPossible
 from .policies import Policy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Progress:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Progress(ShortRepr):
     """A sign of life. ``step`` counts in the learner's own unit, named in its spec; ``total`` bounds it.
 
     ``q_values`` (S, A) is given for key frames only; NaN where an action may not be chosen. ``probabilities`` (S, A) is the
@@ -47,6 +47,16 @@ class Progress:
     q_values: FloatArray | None = None
     probabilities: FloatArray | None = None
     state: Mapping[str, Any] | None = field(default=None, repr=False)
+
+
+class Reported(tuple[Progress, ...]):
+    """Signs of life of one training; a tuple that doesn't print thousands of them."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """How many, and the last one."""
+        return f"<{len(self):,} of Progress, the last: {self[-1]!r}>" if self else "()"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,6 +84,10 @@ class TrainedModel:
     config: Any = None
     seed: int = 0
     history: tuple[Progress, ...] = field(default=(), repr=False)
+
+    def __post_init__(self) -> None:
+        """Let the history print itself shortly."""
+        object.__setattr__(self, "history", Reported(self.history))
 
     def __repr__(self) -> str:
         """How it was trained and how that ended, not arrays."""

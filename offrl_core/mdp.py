@@ -15,7 +15,7 @@ import scipy.sparse
 import scipy.sparse.csgraph
 import scipy.sparse.linalg
 
-from .arrays import FloatArray, IntArray
+from .arrays import FloatArray, IntArray, ShortRepr
 
 FEW_EDGES = 2000  # up to here adding edges up is faster than a sparse product, and needs no matrix to be made
 
@@ -51,6 +51,10 @@ class Successors:
         self._pairs = (actions * n_states + states)[goes_on]
         self._next_states, self._probabilities = next_states[goes_on], probabilities[goes_on]
 
+    def __repr__(self) -> str:
+        """Shape and how much of it is there."""
+        return f"Successors({self.shape[0]:,} x {self.shape[1]:,}, {len(self._pairs):,} edges)"
+
     def __matmul__(self, v_values: FloatArray) -> FloatArray:
         """(A*S,) expected value of what follows, of (S,) values."""
         if len(self._pairs) > FEW_EDGES:
@@ -66,8 +70,8 @@ class Successors:
         return scipy.sparse.coo_array((self._probabilities, coordinates), shape=self.shape).tocsr()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TabularMDP:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class TabularMDP(ShortRepr):
     """Expected rewards and successor probabilities of every pair.
 
     Attributes:

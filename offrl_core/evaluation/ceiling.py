@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import scipy.sparse
 
-from ..arrays import BoolArray, FloatArray, IntArray
+from ..arrays import BoolArray, FloatArray, IntArray, ShortRepr
 from ..coverage_edits import MinReturn
 from ..dataset import Dataset
 from ..edges import CUT, GOES_ON, Edges, aggregate
@@ -42,8 +42,8 @@ SAID = 5e-4  # a difference that three decimals show
 SWEEPS, ROUNDS = 20, 200  # policy iteration mostly needs a dozen rounds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ceiling:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Ceiling(ShortRepr):
     """The optimum inside the support.
 
     Attributes:
@@ -425,8 +425,8 @@ def _longest_match(steps: LoggedSteps, path: list[tuple[int, int]]) -> tuple[int
 # -- what removing an action does -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CeilingCurve:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class CeilingCurve(ShortRepr):
     """The ceiling while an action is thinned out.
 
     Attributes:

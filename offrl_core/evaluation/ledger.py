@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import BoolArray, FloatArray, ShortRepr
 from ..dataset import Dataset
 from ..errors import InvalidConfig, NotPossible
 from ..interfaces import TrainedModel
@@ -81,8 +81,8 @@ class ThinSteps(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ledger:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Ledger(ShortRepr):
     """What learned values are made of.
 
     Attributes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import BoolArray, FloatArray, ShortRepr
 from ..behavior import sample
 from ..policies import Policy, action_places
 from ..worlds import make_world
@@ -16,8 +16,8 @@ LEVEL = 0.95  # of every interval
 Interval = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rollout:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Rollout(ShortRepr):
     """Sampled episodes of a policy.
 
     Attributes:

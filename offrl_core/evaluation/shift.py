@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..arrays import BoolArray, FloatArray
+from ..arrays import BoolArray, FloatArray, ShortRepr
 from ..dataset import Dataset
 from ..errors import InvalidConfig, NotPossible
 from ..mdp import TabularMDP
@@ -61,8 +61,8 @@ class FlowLink(NamedTuple):
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Visits:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Visits(ShortRepr):
     """Where episodes go.
 
     Attributes:
@@ -78,8 +78,8 @@ class Visits:
     flow: tuple[FlowLink, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shift:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
+class Shift(ShortRepr):
     """A policy's visits against the log's.
 
     Attributes:

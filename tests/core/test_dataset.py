@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import offrl_core as orl
+from offrl_core.behavior import named_behavior
 from offrl_core.dataset import Dataset
 from offrl_core.edges import CUT, ENDED, GOES_ON
 from offrl_core.errors import EmptyDataset, InvalidConfig
@@ -444,3 +445,14 @@ def test_edges_are_the_groups_that_sql_makes(seed: int) -> None:
         for s, a, s2, ending, n, n_known, rewards in zip(*(column.tolist() for column in dataset.edges), strict=True)
     }
     assert {group[:4]: group[4:] for group in groups} == found
+
+
+@pytest.mark.parametrize("world", ["calculator", "calculator_chain", "gridworld", "chain"])
+def test_mean_return_means_the_same_of_a_log_and_of_a_truth(world: str) -> None:
+    log = orl.collect(world, "logger", n_episodes=3000, seed=1)
+    dataset = orl.frame(log)
+    returns = dataset.returns_to_go[dataset.first_rows]
+    error = np.nanstd(returns) / np.sqrt((~np.isnan(returns)).sum())
+    truth = orl.behavior_truth(named_behavior("logger", world)[1], world).mean_return
+    assert dataset.mean_return == pytest.approx(np.nanmean(returns))
+    assert abs(dataset.mean_return - truth) < 4 * error

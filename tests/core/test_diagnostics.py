@@ -125,4 +125,6 @@ def test_the_promise_is_the_value_at_the_starts_and_the_log_keeps_its_own(datase
     assert promised_return(dataset_with_mul, model) == pytest.approx(expected)
     assert promised_return(dataset_with_mul, orl.train(dataset_with_mul, "bc")) is None
     success, _ = dataset_with_mul.success_rate()
-    assert dataset_with_mul.mean_return == pytest.approx(success * 0.92 - (1 - success) * 1.08)
+    costs = 0.02 * (1 + 0.99 + 0.99**2 + 0.99**3)
+    assert dataset_with_mul.mean_return == pytest.approx((2 * success - 1) * 0.99**3 - costs)
+    assert np.nanmean(dataset_with_mul.episode_returns) == pytest.approx(success * 0.92 - (1 - success) * 1.08)
