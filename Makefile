@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8501
+HOST ?= localhost
 
 .PHONY: help run test e2e check format bench data docs clean
 help:  ## show this list
@@ -18,9 +19,9 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.app
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@
 
-run: $(VENV)/.app  ## set up and open the app (PORT=8501)
+run: $(VENV)/.app  ## set up and open the app (PORT=8501 HOST=localhost; HOST=0.0.0.0 lets others in)
 	@echo "The Offline RL Explorer opens at http://localhost:$(PORT) (Ctrl-C ends it)."
-	$(BIN)/streamlit run app.py --server.port $(PORT)
+	$(BIN)/streamlit run app.py --server.port $(PORT) --server.address $(HOST) --browser.serverAddress localhost
 
 test: $(VENV)/.dev  ## set up and run all tests
 	$(BIN)/python -m pytest -n 2

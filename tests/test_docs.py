@@ -3,8 +3,12 @@
 import contextlib
 import io
 import re
+import subprocess
 from pathlib import Path
 
+import numpy as np
+
+import offrl_core as orl
 from tests.docs import README, TABLES, with_tables
 
 ROOT = README.parent
@@ -17,7 +21,7 @@ def test_the_tables_are_made_from_the_registries():
 
 
 def test_the_notebook_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+    example, _ = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(example, {})  # our own README
@@ -48,3 +52,26 @@ def test_every_page_is_in_the_readme():
     text = README.read_text(encoding="utf-8")
     for title in re.findall(r'st\.Page\("[^"]+", title="([^"]+)"', navigation):
         assert f"| {title} |" in text
+
+
+def test_the_readme_says_where_rows_and_logged_probabilities_are():
+    python = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (code,) = [block for block in python if "action_logprob" in block]
+    names = {"dataset": orl.frame(orl.bundled_log("calculator"), edits=[orl.DropAction("mul", how="episodes")])}
+    exec(code, names)
+    dataset, rows = names["dataset"], names["rows"]
+    assert len(names["chosen"]) == len(rows.actions) == len(dataset.episodes) == dataset.n_transitions
+    frequencies = dataset.behavior_probabilities[rows.observations, rows.actions]
+    assert abs(np.exp(names["chosen"]).mean() - frequencies.mean()) < 0.05
+    assert not np.allclose(np.exp(names["chosen"]), frequencies, atol=1e-6)
+
+
+def test_only_a_host_that_is_asked_for_lets_others_in():
+    def command(*settings):
+        made = subprocess.run(["make", "-n", "run", *settings], cwd=ROOT, capture_output=True, text=True, check=True)
+        return made.stdout.splitlines()[-1]
+
+    assert "--server.address localhost" in command()
+    for line in re.findall(r"^make run (HOST=.*?)(?: *#.*)?$", README.read_text(encoding="utf-8"), re.MULTILINE):
+        assert "--server.address 0.0.0.0" in command(*line.split())
+    assert "--server.port 8080" in command("HOST=0.0.0.0", "PORT=8080")
