@@ -62,7 +62,7 @@ def test_one_click_trains_all_seeds_and_every_page_takes_them(app):
 
 
 def test_one_seed_is_stopped_and_the_others_go_on(app):
-    open_page(app, "train", seed="15", **{**QUICK, "budget": "3000"})
+    open_page(app, "train", seed="15", **{**QUICK, "budget": "100000"})
     app.button(key="w:train").click().run()
     until(app, lambda: buttons(app, "seed 16"))
     buttons(app, "seed 16")[0].click().run()
