@@ -126,11 +126,11 @@ def test_a_pin_grows_with_its_seeds(app):
 
 
 def test_who_only_looks_on_cannot_stop_a_run(app):
-    open_page(app, "train", seed="700", **{**QUICK, "budget": "20000"})
+    open_page(app, "train", seed="700", **{**QUICK, "budget": "100000"})
     app.button(key="w:train").click().run()
     until(app, lambda: buttons(app, "Stop all"))
     other = AppTest.from_file(APP, default_timeout=120)
-    open_page(other, "train", seed="700", **{**QUICK, "budget": "20000"})
+    open_page(other, "train", seed="700", **{**QUICK, "budget": "100000"})
     assert all(button.disabled for button in buttons(other, "Stop all"))
     buttons(app, "Stop all")[0].click().run()
     until(app, lambda: "were stopped" in texts(app))
