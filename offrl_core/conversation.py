@@ -87,7 +87,7 @@ def _text(item: dict[str, Any]) -> str:
     content = item.get("content", item.get("output", item.get("summary")))
     if isinstance(content, list):
         content = "\n".join(_part_text(part) for part in content)
-    calls = item.get("tool_calls")
+    calls = item.get("tool_calls", item.get("toolCalls"))
     calls = [*calls] if isinstance(calls, list) else []
     calls += item["invalid_tool_calls"] if isinstance(item.get("invalid_tool_calls"), list) else []
     if item.get("function_call"):
@@ -101,7 +101,9 @@ def _call_text(call: Any) -> str:
     function = call.get("function", call) if isinstance(call, dict) else {}
     function = function if isinstance(function, dict) else {}
     arguments = next((function[key] for key in ("arguments", "args", "input") if key in function), None)
-    return f"→ {function.get('name')}({_shown(arguments)})"
+    came = call.get("result") if isinstance(call, dict) else None  # Gemini CLI keeps it with the call
+    answers = [f"← {_part_text(part)}" for part in came] if isinstance(came, list) else []
+    return "\n".join([f"→ {function.get('name')}({_shown(arguments)})", *answers])
 
 
 def _part_text(part: Any) -> str:
@@ -113,7 +115,7 @@ def _part_text(part: Any) -> str:
             return _call_text(part[key])
     if part.get("type") in ("tool_use", "server_tool_use"):
         return _call_text(part)
-    said = next((part[key] for key in ("text", "thinking", "content", "output") if part.get(key)), None)
+    said = next((part[key] for key in ("text", "thinking", "content", "output", "value") if part.get(key)), None)
     if said is None:
         said = part.get("function_response", part.get("functionResponse"))
     if isinstance(said, list):

@@ -21,6 +21,7 @@ from offrl_core.importers import (
     bandit,
     claude_code,
     codex,
+    gemini_cli,
     inspect_ai,
     langchain_events,
     langchain_messages,
@@ -136,6 +137,14 @@ IMPORTERS: dict[str, ImporterSpec] = {
         read=adk.read,
         example=adk.EXAMPLE,
         example_name="adk_example.jsonl",
+    ),
+    "gemini_cli": ImporterSpec(
+        name="gemini_cli",
+        title="Gemini CLI sessions",
+        sniff=gemini_cli.sniff,
+        read=gemini_cli.read,
+        example=gemini_cli.EXAMPLE,
+        example_name="gemini_cli_example.jsonl",
     ),
     "sharegpt": ImporterSpec(
         name="sharegpt",

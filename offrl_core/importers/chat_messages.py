@@ -58,7 +58,7 @@ def chat_message(item: Any, record: Record, index: int) -> Message | None:
     if not isinstance(role, str):
         return None
     role = _ROLES.get(role, "context")
-    content = item.get("content")
+    content = _named_values(item.get("content"))
     message = Message(record, index, role)
     if role == "tool" and not _has_results(content):
         message.results = [_tool_result(item, content)]
@@ -149,14 +149,26 @@ def _take_blocks(message: Message, blocks: list[Any]) -> None:
             calls.append(_block_call(block))
         elif kind in _RESULT_BLOCKS:
             results.append(_block_result(block))
-        elif kind == "thinking":
-            thoughts.append(text_of(block.get("thinking")) or "")
+        elif kind == "tool_call" and isinstance(block.get("value"), str):
+            calls.append(_call(None, parse_json(block["value"])[0] or block["value"]))
+        elif kind in ("thinking", "reasoning"):
+            thoughts.append(text_of(first_of(block, ("thinking", "text"))) or "")
         elif kind != "redacted_thinking":  # encrypted: nothing to read
             rest.append(block)
     message.calls, message.results = calls, results
     message.thought = "\n\n".join(filter(None, thoughts)) or None
     only_other = not rest and len(blocks) > 0
     message.text = None if only_other else text_of(rest)
+
+
+def _named_values(content: Any) -> Any:
+    """A content in which blocks have a ``text``; LLaMA-Factory calls it ``value``, whatever it is."""
+    if not isinstance(content, list):
+        return content
+    return [
+        {"text": block["value"]} | block if isinstance(block, dict) and isinstance(block.get("value"), str) else block
+        for block in content
+    ]
 
 
 def _has_results(content: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from offrl_core.importers.claude_code_lines import Line, Way, is_line, split_by_rewinds
+from offrl_core.importers.claude_code_lines import Line, Way, is_bare_line, is_line, split_by_rewinds
 from offrl_core.importers.claude_code_messages import messages_of
 from offrl_core.importers.episode import Runs
 from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, sequence, stem
@@ -75,10 +75,11 @@ class _Upload:
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are lines of a session, 0 to 1, and why."""
     lines = [value for value in values if is_line(value)]
-    if not any("sessionId" in value or "session_id" in value for value in lines):
+    named = any("sessionId" in value or "session_id" in value for value in lines)
+    if not named and not any(map(is_bare_line, lines)):
         return 0.0, "no record is a line of a Claude Code session"
-    n = len(lines)
-    return n / len(values), f"found type, uuid and sessionId (Claude Code) in {n} of the first {len(values)} records"
+    n, signs = len(lines), "type, uuid and sessionId" if named else "type, uuid and message"
+    return n / len(values), f"found {signs} (Claude Code) in {n} of the first {len(values)} records"
 
 
 def read(records: Iterable[Record], report: ImportReport) -> Gathered:
@@ -114,7 +115,7 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
 def _take(record: Record, upload: _Upload, place: Place) -> None:
     """Put one line to its session."""
     value = record.value
-    session = label(value.get("sessionId")) or label(value.get("session_id")) or ""
+    session = label(value.get("sessionId")) or label(value.get("session_id")) or stem(record.source)
     found = upload.sessions.setdefault(_Key(record.source, session, _agent(record, upload)), _Session())
     line = Line(record, value, _message(record, upload, place))
     if _is_copy(line, session, found, upload):

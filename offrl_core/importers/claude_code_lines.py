@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from offrl_core.importers.fields import Row, label, mapping, sequence
 from offrl_core.importers.records import Record
 
-_WITHOUT_SESSION = frozenset({"summary", "file-history-snapshot", "queue-operation"})
+_WITHOUT_SESSION = frozenset({"summary", "file-history-snapshot", "queue-operation", "custom-title", "agent-name"})
 _IN_STREAM = frozenset({"system", "assistant", "user", "result", "stream_event"})
 
 
@@ -57,7 +57,20 @@ def is_line(value: Any) -> bool:
         return False
     in_file = "sessionId" in found and ("uuid" in found or "parentUuid" in found)
     in_stream = "session_id" in found and kind in _IN_STREAM
-    return in_file or in_stream or (kind in _WITHOUT_SESSION and "message" not in found)
+    return in_file or in_stream or is_bare_line(value) or _is_notice(found)
+
+
+def is_bare_line(value: Any) -> bool:
+    """Whether a value is a line with a message and no session, as tools that copy or shorten sessions write it."""
+    found = mapping(value)
+    return found.get("type") in ("user", "assistant") and "uuid" in found and "role" in mapping(found.get("message"))
+
+
+def _is_notice(found: Row) -> bool:
+    """Whether a line tells something of the session (a title, a mode), and is no link of the tree."""
+    if "message" in found or "uuid" in found:
+        return False
+    return found["type"] in _WITHOUT_SESSION or ("sessionId" in found and "-" in found["type"])
 
 
 class Way(NamedTuple):

@@ -17,7 +17,8 @@ from tests.core.damage import assert_accounts
 from tests.traces import shared_trace
 
 DIALECTS = [
-    "openai_chat", "tau2", "anthropic_messages", "claude_code", "codex", "langchain_messages", "adk", "sharegpt",
+    "openai_chat", "tau2", "anthropic_messages", "claude_code", "codex", "langchain_messages", "adk", "gemini_cli",
+    "sharegpt",
 ]  # fmt: skip
 
 
@@ -380,6 +381,26 @@ def test_blocks_are_calls_results_and_thoughts() -> None:
     assert imported.report.problems == []
 
 
+def test_blocks_that_call_everything_value_hold_calls_and_thoughts() -> None:
+    def block(kind: str, value: str) -> dict[str, Any]:
+        return {"type": kind, "value": value}
+
+    wanted = [block("tool_call", json.dumps({"name": name, "arguments": {"x": 1}})) for name in ("f", "g")]
+    conversation = {"messages": [
+        user([block("text", "q")]),
+        block_reply(block("reasoning", "hm"), *wanted),
+        {"role": "tool", "content": [block("text", "one")]},
+        {"role": "tool", "content": [block("text", "two")]},
+        block_reply(block("text", "done")),
+    ]}  # fmt: skip
+    imported = read(conversation)
+    found = [(row["action"], row["arguments"], row["tool_result"]) for row in rows(imported)]
+    assert found == [("f", '{"x":1}', "one"), ("g", '{"x":1}', "two"), ("message", '{"text":"done"}', None)]
+    assert metadata(rows(imported)[0])["thought"] == "hm"
+    assert json.loads(rows(imported)[0]["state"])["user_goal"] == "q"
+    assert imported.report.counts() == {"result paired by order": 2}
+
+
 # -- Claude Code ---------------------------------------------------------------------------------------------
 
 
@@ -454,6 +475,34 @@ def test_a_resumed_session_does_not_repeat_what_it_copies() -> None:
         ("s", None, '{"text":"a"}'), ("t", "s", '{"text":"b"}'),
     ]  # fmt: skip
     assert "2 lines of an earlier session came again" in notes(imported)
+
+
+def test_lines_without_a_session_are_one_that_is_called_like_the_file() -> None:
+    def bare(*args: Any, **fields: Any) -> dict[str, Any]:
+        return {key: value for key, value in line(*args, **fields).items() if key != "sessionId"}
+
+    imported = read(
+        {"type": "custom-title", "customTitle": "A title"},
+        bare("1", None, "q"),
+        bare("2", "1", [use("a")], reply="m1"),
+        bare("3", "2", [came("a", "one")]),
+        bare("4", "3", "done", reply="m2"),
+    )
+    assert (imported.report.format, imported.report.problems) == ("claude_code", [])
+    assert [(row["episode_id"], row["action"], row["tool_result"]) for row in rows(imported)] == [
+        ("file", "Bash", "one"), ("file", "message", None),
+    ]  # fmt: skip
+
+
+def test_what_the_program_notes_of_a_session_is_no_damage() -> None:
+    imported = read(
+        line("1", None, "q"),
+        {"type": "permission-mode", "permissionMode": "plan", "sessionId": "s"},
+        {"type": "last-prompt", "lastPrompt": "q", "sessionId": "s"},
+        line("2", "1", "done", reply="m1"),
+    )
+    assert (column(imported, "action"), imported.report.problems) == (["message"], [])
+    assert "permission-mode 1, last-prompt 1" in notes(imported)
 
 
 def test_sidechains_of_one_file_belong_to_the_call_that_started_them() -> None:
@@ -665,6 +714,50 @@ def test_calls_in_turns_of_their_own_and_sets_in_splits() -> None:
         ("a_1", "train", "f", "Error: no"), ("a_1", "train", "message", None),
         ("b_2", "val", "f", "Error: no"), ("b_2", "val", "message", None),
     ]  # fmt: skip
+
+
+# -- Gemini CLI ----------------------------------------------------------------------------------------------
+
+
+def gemini(name: str, kind: str, text: Any, **fields: Any) -> dict[str, Any]:
+    return {"id": name, "timestamp": "2026-01-31T11:00:00Z", "type": kind, "content": text} | fields
+
+
+def gemini_call(name: str, status: str, **response: Any) -> dict[str, Any]:
+    parts = [{"functionResponse": {"id": f"{name}-1", "name": name, "response": response}}]
+    return {"id": f"{name}-1", "name": name, "args": {"x": 1}, "status": status, "result": parts if response else None}
+
+
+GEMINI_MESSAGES = [
+    gemini("1", "user", [{"text": "q"}]),
+    gemini("2", "gemini", "I look.", model="m", thoughts=[{"subject": "Plan", "description": "look"}], toolCalls=[
+        gemini_call("f", "success", output="yes"), gemini_call("g", "error", error="no such file"),
+        gemini_call("h", "cancelled"),
+    ]),
+    gemini("3", "info", "Update available"),
+    gemini("4", "gemini", "done", model="m"),
+]  # fmt: skip
+GEMINI_STEPS = [
+    ("f", "yes", None), ("g", "no such file", "no such file"), ("h", None, None), ("message", None, None),
+]  # fmt: skip
+
+
+def test_calls_of_gemini_cli_hold_their_results() -> None:
+    imported = read({"sessionId": "s", "projectHash": "p", "messages": GEMINI_MESSAGES})
+    assert (imported.report.format, imported.report.problems) == ("gemini_cli", [])
+    assert [(row["action"], row["tool_result"], row["error"]) for row in rows(imported)] == GEMINI_STEPS
+    assert {(row["episode_id"], row["behavior_policy"]) for row in rows(imported)} == {("s", "m")}
+    assert metadata(rows(imported)[0])["thought"] == "Plan: look\n\nI look."
+    assert "info 1" in notes(imported)
+
+
+def test_a_session_in_lines_gives_the_same_steps_though_messages_grow() -> None:
+    begun = gemini("2", "gemini", "I l", model="m")
+    head = {"sessionId": "s", "projectHash": "p", "startTime": "2026-01-31T11:00:00Z"}
+    imported = read(head, GEMINI_MESSAGES[0], begun, *GEMINI_MESSAGES[1:], {"$set": {"summary": "a"}})
+    assert [(row["action"], row["tool_result"], row["error"]) for row in rows(imported)] == GEMINI_STEPS
+    assert (set(column(imported, "episode_id")), imported.report.n_records) == ({"s"}, 1)
+    assert "message that grew 1" in notes(imported)
 
 
 # -- evidence ------------------------------------------------------------------------------------------------

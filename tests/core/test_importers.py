@@ -39,7 +39,7 @@ from tests.core.damage import assert_accounts
 
 SHARED_TRACES = Path(__file__).resolve().parents[3] / "shared" / "traces"
 PROVENANCE = ["source_file", "record", "upload_order"]
-FORMATS_WITHOUT_REWARDS = {"claude_code", "codex", "langchain_events", "webarena"}
+FORMATS_WITHOUT_REWARDS = {"claude_code", "codex", "gemini_cli", "langchain_events", "webarena"}
 
 
 def shared_trace(path: str) -> Path:
