@@ -62,7 +62,16 @@ _NO_ACTIONS = frozenset(
     }
 )
 _NOT_ARGUMENTS = frozenset(
-    {"thought", "kind", "confirmation_state", "security_risk", "hidden", "translated_ipython_code"}
+    {
+        "thought",
+        "kind",
+        "confirmation_state",
+        "is_confirmed",
+        "security_risk",
+        "action_risk",
+        "hidden",
+        "translated_ipython_code",
+    }
 )
 _VERDICTS = ("resolved", "success", "reward", "score", "result")
 _LIMITS = ("maximum iteration", "max_iterations", "max iterations", "budget", "timeout", "timed out")
@@ -87,7 +96,9 @@ def _form(value: Any) -> str | None:
     if isinstance(value, list):
         return "lists of events" if value and _mostly_events(value) else None
     history = sequence(mapping(value).get("history"))
-    return "history of events (results of an evaluation)" if history and _mostly_events(_flat(history)) else None
+    if history and _mostly_events(_flat(history)):
+        return "history of events (results of an evaluation)"
+    return "history of events and git_patch (results of the resolver)" if history and _is_resolved(value) else None
 
 
 def _is_event(value: Any) -> bool:
@@ -102,6 +113,25 @@ def _is_event(value: Any) -> bool:
 
 def _mostly_events(items: list[Any]) -> bool:
     return 2 * sum(map(_is_event, items)) >= len(items)
+
+
+def _is_resolved(value: dict[str, Any]) -> bool:
+    """Whether a record is a result of the resolver, whose events have no source, and their arguments beside the action."""
+    history = sequence(value.get("history"))
+    named = sum(isinstance(mapping(event).get(key), str) for event in history for key in ("action", "observation"))
+    return "git_patch" in value and 2 * named >= len(history)
+
+
+def _sorted_out(event: Any, index: int) -> Any:
+    """An event of the resolver in the form that events have elsewhere; the first message is the task."""
+    if not isinstance(event, dict) or "source" in event:
+        return event
+    kind, content = event.get("action"), event.get("content")
+    if isinstance(kind, str):
+        source = "user" if index == 0 and kind == "message" else "agent"
+        return {"source": source, "action": kind, "args": {key: item for key, item in event.items() if key != "action"}}
+    extras = {key: item for key, item in event.items() if key not in ("observation", "content")}
+    return {"source": "environment", "observation": event.get("observation"), "content": content, "extras": extras}
 
 
 def _flat(history: list[Any]) -> list[Any]:
@@ -147,7 +177,9 @@ def _rows(record: Record, place: Place, runs: Runs) -> list[Row]:
     if not events:
         place.lose(None, "not a run", "the record holds no list of events, so it was set aside", record.raw)
         return []
-    instance = label(value.get("instance_id"))
+    if not _mostly_events(events):
+        events = [_sorted_out(event, index) for index, event in enumerate(events)]
+    instance = label(value.get("instance_id")) or _issue(mapping(value.get("issue")))
     shared = _shared(value, events) | {"task": instance}
     name = unused_id(instance or stem(_run_of(record)) or f"run-{record.number}", runs.used_ids, place)
     reader = _Reader(place, runs, record.number, "history" if value else "events", _latencies(value), shared)
@@ -168,6 +200,12 @@ def _rows(record: Record, place: Place, runs: Runs) -> list[Row]:
     rewards = _reward(value, place)
     rows = main.close(ends[name], **rewards)
     return rows + [row for other in episodes if other is not main for row in other.close(ends[other.id])]
+
+
+def _issue(issue: dict[str, Any]) -> str | None:
+    """The name of the issue that the resolver worked on."""
+    parts = [label(issue.get(key)) for key in ("owner", "repo", "number")]
+    return "{}/{}#{}".format(*parts) if all(parts) else None
 
 
 def _end_reason(episode: Episode, error: str | None) -> str | None:

@@ -66,6 +66,8 @@ def _form(value: Any) -> str | None:
         return "resourceSpans (OTLP)"
     if {"context.span_id", "context.trace_id"} <= value.keys():
         return "context.span_id and context.trace_id (Phoenix)"
+    if {"spanId", "traceId"} <= mapping(value.get("spanContext")).keys():
+        return "spans with a spanContext (OpenTelemetry in JavaScript)"
     context = mapping(value.get("context"))
     return "spans with a context (OpenTelemetry or Phoenix)" if {"span_id", "trace_id"} <= context.keys() else None
 
@@ -189,6 +191,7 @@ def _plain(value: Any) -> Any:
 def _of_row(row: Row) -> Row:
     """A row of Phoenix's table, or a span with a context, in the form of OTLP."""
     context = mapping(row.get("context"))
+    script = mapping(row.get("spanContext"))
     attributes = dict(_flat(mapping(loaded(row.get("attributes"))), ""))
     for key, value in row.items():
         if key.startswith("attributes.") and value is not None:
@@ -200,8 +203,11 @@ def _of_row(row: Row) -> Row:
     message = first(row.get("status_message"), status.get("description"), status.get("message"))
     return {
         **row,
-        "trace_id": first(row.get("context.trace_id"), context.get("trace_id")),
-        "span_id": first(row.get("context.span_id"), context.get("span_id")),
+        "trace_id": first(row.get("context.trace_id"), context.get("trace_id"), script.get("traceId")),
+        "span_id": first(row.get("context.span_id"), context.get("span_id"), script.get("spanId")),
+        "parent_id": first(row.get("parent_id"), mapping(row.get("parentSpanContext")).get("spanId")),
+        "start_time": first(row.get("start_time"), row.get("startTime")),
+        "end_time": first(row.get("end_time"), row.get("endTime")),
         "attributes": attributes,
         "status": {"code": code, "message": message},
     }

@@ -141,6 +141,9 @@ def _unwrapped(value: dict[str, Any], levels: int) -> Iterator[Message]:
     if isinstance(value.get("prompt"), str) and "messages" not in value:
         yield Message("user", value["prompt"])
         return
+    if "parts" in mapping(value.get("content")):  # a reply of Gemini, as ADK logs it: its role stands inside
+        yield from _messages({"role": "model"} | value["content"], levels - 1)
+        return
     names = [name for name in _WRAPPERS if isinstance(loaded(value.get(name)), list | dict)]
     for name in names or [name for name, item in value.items() if _looks_like_messages(item)]:
         found = list(_messages(loaded(value[name]), levels - 1))

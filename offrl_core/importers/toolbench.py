@@ -103,7 +103,8 @@ def _rows(record: Record, place: Place, runs: Runs) -> list[Row]:
         return _read_answer(record, place, runs)
     rows: list[Row] = []
     for query_id, value in record.value.items():
-        rows += _read_evaluated(query_id, mapping(value), record, place, runs)
+        with runs.guarded(record):
+            rows += _read_evaluated(query_id, mapping(value), record, place, runs)
     return rows
 
 
@@ -343,7 +344,7 @@ def _tell_the_end(step: _Step) -> None:
 
 def _complete(last: _Step, final_answer: Any) -> None:
     """Take the arguments of a last call that was cut from the answer, where they stand whole."""
-    if last.action["tool"] == "Finish" and last.action["arguments"] is None:
+    if last.action.get("tool") == "Finish" and last.action["arguments"] is None:
         whole = read_arguments(final_answer)
         if whole.status == "json_string":
             last.action |= whole.columns()

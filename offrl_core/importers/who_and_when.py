@@ -29,6 +29,8 @@ _LABELS = ("is_correct", "is_corrected")
 _TERMINAL = "computer_terminal"
 _USERS = frozenset({"human", "user"})
 _THOUGHT = re.compile(r"(.+?) \(thought\)")
+_ENDING = re.compile(r"(.+?) \(termination condition\)")
+_LIMIT = re.compile(r"max\w* (rounds|turns|messages|time)", re.IGNORECASE)
 _HANDOFF = re.compile(r"(.+?) \(-> (.+?)\)")
 _EXIT_CODE = re.compile(r"exitcode: (-?\d+)")
 _CODE = re.compile(r"```\w*\n(.*?)```", re.DOTALL)
@@ -71,21 +73,31 @@ def _conversation(record: Record, history: list[Any], place: Place) -> Conversat
     given = record.value
     messages = _messages(record, history, place)
     _blame(messages, given, place)
-    stops = bool(messages) and messages[-1].role == "assistant" and "TERMINATE" in (messages[-1].text or "")
     return Conversation(
         record,
         messages,
         name=label(given.get("question_ID")),
         shared={"task": text_of(given.get("question"))},
         reward=_reward(given, place),
-        end_reason="terminated" if stops else None,
+        end_reason=_end_reason(messages),
     )
+
+
+def _end_reason(messages: Sequence[Message]) -> str | None:
+    """What the last message proves: an agent said that it was done, or the program why it stopped."""
+    if not messages:
+        return None
+    last, text = messages[-1], messages[-1].text or ""
+    if last.role == "context":
+        return "truncated" if _LIMIT.match(text) else "terminated"
+    return "terminated" if last.role == "assistant" and "TERMINATE" in text else None
 
 
 def _messages(record: Record, history: list[Any], place: Place) -> list[Message]:
     """What was said, in the terms of the engine."""
     messages: list[Message] = []
     thoughts: list[str] = []
+    start: int | None = None  # of the thoughts
     for index, item in enumerate(history):
         speaker = label(mapping(item).get("name")) or label(mapping(item).get("role"))
         text = text_of(mapping(item).get("content"))
@@ -99,9 +111,12 @@ def _messages(record: Record, history: list[Any], place: Place) -> list[Message]
             messages.append(Message(record, index, "user", text))
         elif _THOUGHT.fullmatch(speaker):
             thoughts.append(text or "")
+            start = index if start is None else start
+        elif _ENDING.fullmatch(speaker):
+            messages.append(Message(record, index, "context", text))
         else:
             messages.append(_reply(record, index, speaker, text, "\n\n".join(thoughts)[:_THOUGHT_LENGTH]))
-            thoughts = []
+            messages[-1].start, thoughts, start = start, [], None
     return messages
 
 
@@ -135,7 +150,10 @@ def _blame(messages: Sequence[Message], given: Row, place: Place) -> None:
     if step is None:
         return
     at = int(step) if step.isdecimal() and len(step) < 9 else -1
-    blamed = next((message for message in messages if message.index == at and message.role == "assistant"), None)
+    replies = (message for message in messages if message.role == "assistant")
+    blamed = next(
+        (reply for reply in replies if (reply.index if reply.start is None else reply.start) <= at <= reply.index), None
+    )
     if blamed is None:
         message = "the step that is blamed is no reply of an agent; the record still names it"
         place.mend("mistake_step", "blamed step not found", message, step)

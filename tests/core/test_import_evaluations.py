@@ -514,6 +514,28 @@ def test_pairs_of_the_oldest_evaluations_go_by_order() -> None:
     assert imported.report.counts() == {"result paired by order": 2}
 
 
+def test_results_of_the_resolver_have_their_arguments_beside_the_action() -> None:
+    history = [
+        {"action": "message", "content": "Fix it.", "wait_for_response": False},
+        {"action": "run", "command": "ls", "thought": "I look.", "is_confirmed": "confirmed"},
+        {"observation": "run", "content": "a.py", "command": "ls", "exit_code": 0},
+        {"action": "run", "command": "cat b", "thought": ""},
+        {"observation": "run", "content": "no such file", "command": "cat b", "exit_code": 1},
+        {"action": "finish", "thought": "Done.", "outputs": {}},
+    ]
+    issue = {"owner": "o", "repo": "r", "number": 3, "title": "t"}
+    imported = read({"issue": issue, "history": history, "git_patch": "diff", "success": True})
+    found = rows(imported)
+    assert imported.report.format == "openhands"
+    assert [(row["action"], row["arguments"], row["tool_result"], row["error"]) for row in found] == [
+        ("run", '{"command":"ls"}', "a.py", None), ("run", '{"command":"cat b"}', "no such file", "no such file"),
+        ("finish", '{"outputs":{}}', None, None),
+    ]  # fmt: skip
+    assert json.loads(found[0]["state"])["user_goal"] == "Fix it."
+    assert (found[-1]["episode_id"], found[-1]["reward"], found[-1]["end_reason"]) == ("o/r#3", 1.0, "terminated")
+    assert imported.report.counts() == {"result paired by order": 2}
+
+
 # -- anything ------------------------------------------------------------------------------------------------
 
 

@@ -116,6 +116,25 @@ def test_real_chains_of_tool_eval_are_read_though_their_calls_are_cut() -> None:
     assert all(row["arguments"] is None and row["arguments_raw"] and row["tool"] for row in malformed)
 
 
+def test_a_chain_that_ends_in_words_costs_no_other_query() -> None:
+    def chain(role: str, text: str, *following: Any) -> dict[str, Any]:
+        return {"role": role, "message": text, "next": list(following)}
+
+    def answered(end: dict[str, Any]) -> dict[str, Any]:
+        call = chain("tool", "{'name': 'f', 'arguments': '{}', 'response': 'r'}", end)
+        return {
+            "query": "q",
+            "answer": {"method": "m", "final_answer": "", "answer_details": [chain("user", "q", call)]},
+        }
+
+    finish = chain("tool", "{'name': 'Finish', 'arguments': '{\"return_type\": \"give_answer\"}', 'response': ''}")
+    imported = read({"1": answered(chain("assistant", "I stop here.")), "2": answered(finish)})
+    assert [(row["episode_id"], row["action"]) for row in rows(imported)] == [
+        ("1", "f"), ("1", "message"), ("2", "f"), ("2", "Finish"),
+    ]  # fmt: skip
+    assert imported.report.problems == []
+
+
 def test_a_verdict_that_contradicts_the_ending_is_taken_and_said() -> None:
     value = json.loads(example("toolbench"))
     imported = read(value | {"win": False})

@@ -654,6 +654,29 @@ def test_phoenix_tables_and_spans_with_a_context() -> None:
     assert brief(read_source("f", lines(nested))) == [("message", '{"text":"done"}', None)]
 
 
+def test_spans_as_the_javascript_sdk_prints_them() -> None:
+    def printed(identity: str, second: int, attributes: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        return {
+            "name": "s", "spanContext": {"traceId": "ab", "spanId": identity}, "attributes": attributes,
+            "status": {"code": 0}, "startTime": [second, 5], "endTime": [second + 1, 5], "events": [],
+        } | fields  # fmt: skip
+
+    wanted = '[{"toolCallId": "c", "toolName": "f", "input": "{\\"a\\": 1}"}]'
+    under = {"parentSpanContext": {"traceId": "ab", "spanId": "1"}}
+    spans = [
+        printed("4", 30, {"ai.operationId": "ai.generateText.doGenerate", "ai.response.text": "done"}, **under),
+        printed("3", 20, {"ai.operationId": "ai.toolCall", "ai.toolCall.name": "f", "ai.toolCall.id": "c",
+                          "ai.toolCall.result": "r"}, parentSpanId="1"),
+        printed("2", 10, {"ai.operationId": "ai.generateText.doGenerate", "ai.response.toolCalls": wanted,
+                          "ai.prompt.messages": json.dumps([asks("q")])}, **under),
+        printed("1", 9, {"ai.operationId": "ai.generateText", "ai.response.text": "done"}),
+    ]  # fmt: skip
+    imported = read_source("f", json.dumps(spans).encode())
+    assert (imported.report.format, imported.report.problems) == ("otlp", [])
+    assert brief(imported) == [("f", '{"a":1}', "r"), ("message", '{"text":"done"}', None)]
+    assert [row["latency_ms"] for row in rows(imported)] == [2000.0, 1000.0]
+
+
 def test_langsmith_runs_inside_runs_and_rows_with_json_text() -> None:
     example = [json.loads(line) for line in IMPORTERS["langsmith"].example.splitlines()]
     flat = brief(read_source("f", lines(*example)))
@@ -727,6 +750,7 @@ def test_times_are_read_by_form_and_size(value: Any, expected: int | None) -> No
     [
         ({"role": "assistant", "content": [{"type": "tool_use", "id": "i", "name": "f", "input": {}}]}, "assistant", "f", "i"),
         ({"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}, "id": "i"}}]}, "assistant", "f", "i"),
+        ({"content": {"parts": [{"function_call": {"name": "f", "args": {}, "id": "i"}}]}}, "assistant", "f", "i"),
         ({"type": "ai", "data": {"content": "", "tool_calls": [{"name": "f", "args": {}, "id": "i"}]}}, "assistant", "f", "i"),
         ([{"type": "function_call", "call_id": "i", "id": "fc", "name": "f", "arguments": "{}"}], "assistant", "f", "i"),
         ([{"toolCallId": "i", "toolName": "f", "input": "{}"}], "assistant", "f", "i"),

@@ -293,6 +293,31 @@ def test_who_and_when(name: str) -> None:
     assert all(raw["ground_truth"] != row["tool_result"] for row in found)
 
 
+@pytest.mark.parametrize(
+    ("words", "end"),
+    [("No agent selected.\nRUN.SH COMPLETE", "terminated"), ("Max rounds (30) reached.\nFINAL ANSWER: 3", "truncated")],
+)
+def test_why_the_program_stopped_is_no_step_and_a_thought_may_be_blamed(words: str, end: str) -> None:
+    history = [
+        {"role": "human", "content": "how many?"},
+        {"role": "Lead (thought)", "content": "ask"},
+        {"role": "Lead (thought)", "content": "the helper"},
+        {"role": "Lead (-> Helper)", "content": "count"},
+        {"role": "Helper", "content": "4"},
+        {"role": "Lead (termination condition)", "content": words},
+    ]
+    imported = read_source(
+        "f",
+        json.dumps({"history": history, "mistake_agent": "Lead", "mistake_step": "1", "is_correct": False}).encode(),
+    )
+    found = rows(imported)
+    assert [row["action"] for row in found] == ["hand over to Helper", "message"]
+    assert (found[-1]["end_reason"], found[-1]["reward"]) == (end, 0.0)
+    assert ["mistake" in json.loads(row["metadata"] or "{}") for row in found] == [True, False]
+    assert json.loads(found[0]["state"])["conversation_history"]["messages"] == [0, 1]
+    assert imported.report.problems == []
+
+
 def test_openclaw_telemetry() -> None:
     path = "generic_jsonl/openclaw_crux1-sample-telemetry.jsonl"
     imported = real(path)
