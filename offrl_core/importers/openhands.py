@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from pathlib import PurePath
 from typing import Any
 
@@ -61,6 +60,8 @@ _NO_ACTIONS = frozenset(
         "condensation_request",
     }
 )
+# Kinds of events of the new SDK; the names of all others end in "Event".
+_OTHER_KINDS = frozenset({"Condensation", "CondensationRequest", "UserRejectObservation"})
 _NOT_ARGUMENTS = frozenset(
     {
         "thought",
@@ -104,7 +105,8 @@ def _form(value: Any) -> str | None:
 def _is_event(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
-    if str(value.get("kind")).endswith("Event"):
+    kind = value.get("kind")
+    if isinstance(kind, str) and (kind.endswith("Event") or kind in _OTHER_KINDS):
         return "source" in value
     # The oldest evaluations left the source out, but never what an action did or an observation held.
     named = value.get("source") in _SOURCES or (("args" in value or "extras" in value) and "message" in value)
@@ -153,15 +155,26 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
 
 def _join_events(records: Iterable[Record], report: ImportReport) -> Iterator[Record]:
     """Make one run of the events of a file, or of a folder that holds a file for each of them."""
-    for (source, single), group in groupby(records, key=lambda record: (_run_of(record), _is_event(record.value))):
-        if not single:
-            yield from group
-            continue
-        events = list(group)
-        report.accounts.units |= dict.fromkeys((record.source for record in events), "event")
-        if len(events) > 1:
-            report.notes.append(f"{source}: {len(events):,} events were read as one run.")
-        yield joined(events, report)
+    events: list[Record] = []
+    for record in records:
+        is_run = isinstance(record.value, list) or "history" in mapping(record.value)
+        if events and (is_run or _run_of(record) != _run_of(events[0])):
+            yield _one_run(events, report)
+            events = []
+        if events or _is_event(record.value):  # what is no event among events cuts no run; it is told with the others
+            events.append(record)
+        else:
+            yield record
+    if events:
+        yield _one_run(events, report)
+
+
+def _one_run(events: Sequence[Record], report: ImportReport) -> Record:
+    """One record for the events of a run."""
+    report.accounts.units |= dict.fromkeys((record.source for record in events), "event")
+    if len(events) > 1:
+        report.notes.append(f"{_run_of(events[0])}: {len(events):,} events were read as one run.")
+    return joined(events, report)
 
 
 def _run_of(record: Record) -> str:
@@ -355,7 +368,7 @@ class _Reader:
             self._act(_Done(refused, None, []), event, index)
         else:
             # What the environment tells by itself (a recall, a state) answers no action of the agent.
-            self.runs.skipped[f"observation {event.get('observation') or event.get('kind')}"[:40]] += 1
+            self.runs.skipped[f"observation {event.get('kind') or event.get('observation')}"[:40]] += 1
 
     def _hear(self, text: str) -> None:
         """Take a message of the user: the goal, or the answer to what the agent just said."""

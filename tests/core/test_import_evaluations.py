@@ -468,6 +468,34 @@ def test_events_of_the_new_sdk_in_a_file_each() -> None:
     assert "ConversationStateUpdateEvent 1" in notes(imported)
 
 
+def test_an_event_of_no_known_kind_cuts_no_run() -> None:
+    def step(name: str, kind: str, **fields: Any) -> dict[str, Any]:
+        return {"kind": kind, "id": name, "source": "agent", "tool_name": "ls", "tool_call_id": f"call {name}"} | fields
+
+    events = [
+        step("1", "ActionEvent", tool_call={"arguments": "{}"}),
+        step(
+            "2",
+            "UserRejectObservation",
+            source="environment",
+            action_id="1",
+            tool_call_id="call 1",
+            rejection_reason="no",
+        ),
+        step("3", "Condensation", source="environment"),
+        {"odd": True},
+        step("4", "ActionEvent", tool_call={"arguments": "{}"}),
+    ]
+    imported = read(*events)
+    assert [(row["episode_id"], row["t"], row["error"]) for row in rows(imported)] == [
+        ("run", 0, "no"),
+        ("run", 1, None),
+    ]
+    assert imported.report.counts() == {"not an event": 1}
+    assert (imported.report.n_records_read, imported.report.n_records) == (1, 1)
+    assert "Condensation 1" in notes(imported)
+
+
 def openhands_run(*events: dict[str, Any], **fields: Any) -> dict[str, Any]:
     task = {"id": 0, "source": "user", "action": "message", "args": {"content": "go"}, "message": "go"}
     return {"instance_id": "i-1", "history": [task, *events]} | fields
