@@ -40,7 +40,8 @@ Observation 1: Answer is INCORRECT
 """
 
 _MARKER = re.compile(
-    r"(Question|Claim|Thought|Action Input|Action|Observation|Final Answer|Correct answer|Reflections?)(?: (\d+))?:[ \t]*(.*)",
+    r"(Context|Question|Claim|Thought|Action Input|Action|Observation|Final Answer|Correct answer|Reflections?)"
+    r"(?: (\d+))?:[ \t]*(.*)",
     re.DOTALL,
 )
 _SECTION = re.compile(r"-+ *BEGIN (CORRECT|INCORRECT|HALTED) AGENTS *-+")
@@ -104,6 +105,9 @@ def _rows(record: Record, place: Place, runs: Runs) -> list[Row]:
         examples = counted(reader.n_examples, "trial")
         runs.report.notes.append(f"{record.source}: no step comes from {examples} that the prompt gives as example.")
     trials = [trial for trial in reader.trials if trial.steps]
+    if unanswered := len(reader.trials) - len(trials):
+        questions = counted(unanswered, "question")
+        runs.report.notes.append(f"{record.source}: no step comes from {questions} with no action in the text.")
     if not trials:
         place.lose(None, "no decision", "the text holds no action, so there is no decision to learn from", record.raw)
     rows: list[Row] = []
@@ -147,6 +151,7 @@ class _Trial:
     numbered: bool | None = None  # whether its markers have numbers; None before the first one
     status: str | None = None
     correct_answer: str | None = None
+    context: str | None = None
     reflection: str | None = None
 
 
@@ -167,6 +172,7 @@ class _Reader:
     section: str | None = None
     round: str | None = None
     into: str | None = None
+    context: str | None = None  # given for the question that follows
     block: int = 0  # trials before this one belong to an earlier block of the text
     n_examples: int = 0
 
@@ -217,16 +223,20 @@ class _Reader:
 
     def _counts(self, marker: re.Match[str]) -> bool:
         """Whether a marker is one: in a numbered trial, only those with a number are."""
-        if marker[1] in ("Question", "Claim", "Correct answer", "Reflection", "Reflections", "Final Answer"):
+        if marker[1] in ("Context", "Question", "Claim", "Correct answer", "Reflection", "Reflections", "Final Answer"):
             return True
         numbered = self.trials[-1].numbered if self.trials else None
         return numbered is None or numbered == (marker[2] is not None)
 
     def _mark(self, number: int, kind: str, text: str, count: str | None) -> None:
         """Take a line with a marker."""
+        if kind == "Context":  # what the next question is asked about
+            self.context, self.into = text, "context"
+            return
+        if self.into == "context" and kind not in ("Question", "Claim"):
+            self._ask(number, None)  # the question was left out
         if kind in ("Question", "Claim"):
-            self.trials.append(_Trial(number, text, self.section, self.round))
-            self.into = "goal"
+            self._ask(number, text)
             return
         trial = self._trial(number)
         if kind in ("Correct answer", "Reflection", "Reflections"):
@@ -239,6 +249,15 @@ class _Reader:
         if kind != "Final Answer":
             trial.numbered = count is not None
         self._mark_step(trial, number, kind, text)
+
+    def _ask(self, number: int, text: str | None) -> None:
+        """Begin a trial at its question; a context holds for the question after it, and for that asked again."""
+        last = self.trials[-1] if self.trials else None
+        context = (self.context or "").strip() or None
+        if context is None and last is not None and last.goal == text:
+            context = last.context
+        self.trials.append(_Trial(number, text, self.section, self.round, context=context))
+        self.context, self.into = None, "goal"
 
     def _mark_step(self, trial: _Trial, number: int, kind: str, text: str) -> None:
         """Take a line with a marker of a step."""
@@ -262,6 +281,9 @@ class _Reader:
 
     def _append(self, line: str) -> None:
         """Let a line without a marker go on with the part before it."""
+        if self.into == "context":
+            self.context = f"{self.context}\n{line}"
+            return
         if self.into is None or not self.trials:
             return
         trial = self.trials[-1]
@@ -283,6 +305,8 @@ def _trial_rows(trial: _Trial, number: int, record: Record, place: Place, runs: 
         state: Row = {"user_goal": goal, "history_length": t, "conversation_history": where}
         if trial.reflection:
             state["memory"] = trial.reflection.strip()
+        if trial.context:
+            state["retrieved_context"] = trial.context
         episode.act(_action(step), t, state)
     last = trial.steps[-1]
     finished = last.is_answer or (last.action or "").startswith("Finish") or trial.status == "OK"

@@ -204,6 +204,24 @@ def test_the_form_without_numbers_has_inputs_of_its_own() -> None:
     assert (answer["action"], answer["arguments"], answer["end_reason"]) == ("message", '{"text":"3"}', "terminated")
 
 
+def test_a_context_belongs_to_the_question_after_it_and_to_that_asked_again() -> None:
+    imported = text_of(
+        "Context: Anna has a cat.", "It is black.", "Question: whose cat?", "Thought: hm", "Action: Finish[Bob]",
+        "Observation: Answer is INCORRECT", "Correct answer: Anna", "Question: whose cat?", "Thought: aha",
+        "Action: Finish[Anna]", "Observation: Answer is CORRECT", "", "Context: Bob has a dog.",
+        "Question: whose dog?", "Action: Finish[Bob]", "Observation: Answer is CORRECT", "Context: Eve.",
+        "Thought: who", "Action: Finish[Eve]", "Observation: Answer is CORRECT", "Question: never tried",
+    )  # fmt: skip
+    found = rows(imported)
+    contexts = [json.loads(row["state"]).get("retrieved_context") for row in found]
+    assert contexts == ["Anna has a cat.\nIt is black."] * 2 + ["Bob has a dog.", "Eve."]
+    assert [(row["tool_result"], row["reward"]) for row in found] == [
+        ("Answer is INCORRECT", 0.0), ("Answer is CORRECT", 1.0), ("Answer is CORRECT", 1.0), ("Answer is CORRECT", 1.0),
+    ]  # fmt: skip
+    assert metadata(found[0])["correct_answer"] == "Anna"
+    assert "no step comes from 1 question with no action" in notes(imported)
+
+
 def test_a_text_of_alfworld_leaves_its_examples_out() -> None:
     room = "You are in the middle of a room. You see a bed 1."
     imported = text_of(
