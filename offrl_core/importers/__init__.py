@@ -176,7 +176,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     ),
     "otlp": ImporterSpec(
         name="otlp",
-        title="OpenTelemetry traces (GenAI, OpenInference, Phoenix)",
+        title="OpenTelemetry traces (GenAI, OpenInference, Phoenix, Jaeger)",
         unit="span",
         sniff=otlp.sniff,
         read=otlp.read,

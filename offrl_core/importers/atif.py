@@ -28,8 +28,9 @@ from offrl_core.importers.fields import (
     tools_columns,
     unused_id,
 )
-from offrl_core.importers.records import Record, parse_json
+from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
+from offrl_core.importers.terminus import commands_in
 from offrl_core.schema import canonical_json, short_hash
 
 EXAMPLE = b"""\
@@ -281,15 +282,11 @@ def _act(
 
 def _calls_in_text(text: str | None, thought: str | None) -> tuple[list[Any], str | None, bool]:
     """The commands of an agent that writes them as JSON into its message (Terminus), and its thought."""
-    reply = mapping(parse_json(text)[0]) if text and text.lstrip().startswith("{") else {}
-    commands = reply.get("commands")
-    if not isinstance(commands, list):
+    found = commands_in(text)
+    if found is None:
         return [], thought, False
-    calls: list[Any] = [{"function_name": "bash_command", "arguments": command} for command in commands]
-    if reply.get("task_complete") is True:
-        calls.append({"function_name": "mark_task_complete", "arguments": {}})
-    reasons = [reason for key in ("analysis", "plan") if (reason := text_of(reply.get(key)))]
-    return calls, "\n".join(reasons) or None, True
+    calls: list[Any] = [{"function_name": name, "arguments": arguments} for name, arguments in found.calls]
+    return calls, found.thought, True
 
 
 def _pair(calls: list[Any], results: list[Any], place: Place) -> list[dict[str, Any] | None]:

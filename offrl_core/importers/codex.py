@@ -56,11 +56,16 @@ def _is_line(value: Any) -> bool:
     return (isinstance(found.get("payload"), dict) and name_of(found.get("type")) in _LINES) or is_streamed(value)
 
 
+def _is_notice(value: Any) -> bool:
+    """Whether a value is a line of a kind that this reader doesn't know: new versions of Codex bring new ones."""
+    return {"timestamp", "type", "payload"} <= mapping(value).keys() and name_of(value["type"]) is not None
+
+
 def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     """Read sessions into rows; one row per tool call or reply without a call."""
     files: dict[str, list[Record]] = {}
     for record in records:
-        if _is_line(record.value):
+        if _is_line(record.value) or _is_notice(record.value):
             files.setdefault(record.source, []).append(record)
         else:
             message = "this is no line of a Codex session, so it was set aside"

@@ -30,6 +30,7 @@ from offrl_core.importers.prefixes import CallLog, Logged, put_together
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.importers.responses_items import is_item, item_messages
+from offrl_core.importers.terminus import take_commands
 from offrl_core.schema import short_hash
 
 EXAMPLE = b"""\
@@ -45,7 +46,7 @@ EXAMPLE = b"""\
 """
 
 _REWARD_FIELDS = ("reward", "score", "success")
-_MESSAGE_FIELDS = ("traj", "messages", "messages_and_choices")
+_MESSAGE_FIELDS = ("traj", "messages", "messages_and_choices", "conversations")
 _RESPONSE_FIELDS = ("response", "output")
 _SETTINGS = ("kwargs", "model_parameters", "optional_params", "request", "body")  # where logs keep how they called
 _READ_FIELDS = frozenset(
@@ -113,6 +114,8 @@ def _lists_of(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """What may be the messages of a record, with the words for its form."""
     if "messages" in value or "messages_and_choices" in value:
         yield "messages", value.get("messages", value.get("messages_and_choices"))
+    elif isinstance(value.get("conversations"), list):
+        yield "conversations", value["conversations"]
     for key in ("request", "body"):
         inner = mapping(value.get(key))
         if "messages" in inner:
@@ -256,6 +259,8 @@ def _conversation(found: _Found, record: Record, place: Place) -> Conversation:
     """A conversation with what its record says about all of it."""
     given = found.fields
     messages = _messages(found, record, place)
+    if (label(given.get("agent")) or "").startswith("terminus"):
+        take_commands(messages)
     metadata = mapping(given.get("metadata"))
     models = (given.get("model"), metadata.get("model"), metadata.get("behavior_policy"))
     policy = next(filter(None, map(label, models)), None) or label(mapping(_parsed(given.get("response"))).get("model"))
@@ -263,7 +268,7 @@ def _conversation(found: _Found, record: Record, place: Place) -> Conversation:
     return Conversation(
         record,
         messages,
-        name=tau_bench.run_name(given) if tried else label(given.get("id")),
+        name=tau_bench.run_name(given) if tried else label(given.get("id")) or label(given.get("trial_name")),
         shared={
             "task": label(given.get("task")) or label(given.get("task_id")) or label(metadata.get("task_id")),
             "behavior_policy": policy,

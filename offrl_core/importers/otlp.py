@@ -1,4 +1,4 @@
-"""OpenTelemetry traces: OTLP/JSON with GenAI conventions, OpenInference or both, and Phoenix's table of spans.
+"""OpenTelemetry traces: OTLP/JSON with GenAI conventions, OpenInference or both, Phoenix's table of spans, and Jaeger.
 
 One document per line and often one span per document; ids in hexadecimal or base64; children before their parents.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from offrl_core.importers.fields import Gathered, Row, label, mapping, rate_by_form, sequence
+from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, rate_by_form, sequence
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.importers.span_attributes import fill
@@ -66,6 +66,8 @@ def _form(value: Any) -> str | None:
         return "resourceSpans (OTLP)"
     if {"context.span_id", "context.trace_id"} <= value.keys():
         return "context.span_id and context.trace_id (Phoenix)"
+    if _jaeger_spans(value):
+        return "traceID and spans with an operationName (Jaeger)"
     if {"spanId", "traceId"} <= mapping(value.get("spanContext")).keys():
         return "spans with a spanContext (OpenTelemetry in JavaScript)"
     context = mapping(value.get("context"))
@@ -88,6 +90,10 @@ def _parse(record: Record, place: Place) -> Iterator[Span | Trace]:
     if _form(value) is None:
         return
     resources = first(value.get("resourceSpans"), value.get("resource_spans"))
+    if resources is None and (spans := _jaeger_spans(value)):
+        for span in spans:
+            yield from _span(_of_jaeger(mapping(span)), record, place)
+        return
     if resources is None:
         yield from _span(_of_row(value), record, place)
         return
@@ -211,6 +217,39 @@ def _of_row(row: Row) -> Row:
         "attributes": attributes,
         "status": {"code": code, "message": message},
     }
+
+
+def _jaeger_spans(value: Row) -> list[Any]:
+    """The spans of a trace as Jaeger exports it, or of all traces on a page of its API."""
+    pages = sequence(value.get("data")) if "data" in value else [value]
+    spans = [span for trace in pages for span in sequence(mapping(trace).get("spans"))]
+    return spans if any({"traceID", "spanID", "operationName"} <= mapping(span).keys() for span in spans) else []
+
+
+def _of_jaeger(span: Row) -> Row:
+    """A span of Jaeger in the form of OTLP: times are microseconds, attributes are tags, parents are references."""
+    tags = _of_tags(span.get("tags"))
+    start, duration = finite_number(span.get("startTime")), finite_number(span.get("duration"))
+    references = map(mapping, sequence(span.get("references")))
+    failed = tags.get("error") is True or tags.get("otel.status_code") == "ERROR"
+    logs = [_of_tags(mapping(log).get("fields")) for log in sequence(span.get("logs"))]
+    return {
+        "traceId": span.get("traceID"),
+        "spanId": span.get("spanID"),
+        "parentSpanId": next((item.get("spanID") for item in references if item.get("refType") == "CHILD_OF"), None),
+        "name": span.get("operationName"),
+        "startTimeUnixNano": None if start is None else int(start) * 1000,
+        "endTimeUnixNano": None if start is None or duration is None else int(start + duration) * 1000,
+        "attributes": tags,
+        "status": {"code": 2, "message": tags.get("otel.status_description")} if failed else {},
+        "events": [{"name": fields.get("event"), "attributes": fields} for fields in logs],
+    }
+
+
+def _of_tags(tags: Any) -> Row:
+    """Tags of Jaeger by name."""
+    found = map(mapping, sequence(tags))
+    return {tag["key"]: tag.get("value") for tag in found if isinstance(tag.get("key"), str)}
 
 
 def _flat(value: Row, before: str) -> Iterator[tuple[str, Any]]:

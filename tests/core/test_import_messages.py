@@ -283,6 +283,28 @@ def test_calls_written_as_text_stay_messages_and_are_counted() -> None:
     assert "1 replies hold what looks like a tool call" in notes(imported)
 
 
+def test_conversations_with_roles_are_messages_and_commands_of_terminus_are_calls() -> None:
+    def reply(*keystrokes: str, **fields: Any) -> str:
+        return json.dumps(
+            {"analysis": "hm", "plan": "look", "commands": [{"keystrokes": text} for text in keystrokes]} | fields
+        )
+
+    said = [user("The task."), says("<think>first</think>\n" + reply("ls\n", "cat a\n")), user("a"), user("(a hint)")]
+    done = [says(reply(task_complete=True)), user("Are you sure?"), says("not JSON")]
+    told = {"agent": "terminus-2", "model": "m", "task": "t-1", "trial_name": "t-1__x"}
+    imported = read(told | {"episode": "episode-0", "conversations": said}, told | {"conversations": [*said, *done]})
+    assert [(row["action"], row["tool_result"]) for row in rows(imported)] == [
+        ("bash_command", None), ("bash_command", "a"), ("mark_task_complete", "Are you sure?"), ("message", None),
+    ]  # fmt: skip
+    assert {(row["episode_id"], row["task"], row["behavior_policy"]) for row in rows(imported)} == {
+        ("t-1__x", "t-1", "m")
+    }
+    assert metadata(rows(imported)[0])["thought"] == "first\nhm\nlook"
+    assert imported.report.problems == []
+    plain = read({"conversations": [user("q"), says(reply("ls\n"))]})
+    assert (plain.report.format, column(plain, "action")) == ("openai_chat", ["message"])
+
+
 def test_pictures_leave_a_mark_and_metadata_rows_are_counted() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 999}}
     imported = read(
@@ -613,6 +635,21 @@ def test_codex_takes_its_steps_from_items_only() -> None:
     assert (first["tool"], first["tool_result"], first["error"]) == ("shell", "1 failed", "1 failed")
     assert (first["behavior_policy"], metadata(first)["thought"]) == ("codex/0.44.0 gpt-5-codex", "I start pytest.")
     assert last["action"] == "message"
+
+
+def test_new_kinds_of_lines_of_codex_are_counted_and_no_damage() -> None:
+    def written(kind: str, **payload: Any) -> dict[str, Any]:
+        return {"timestamp": "2026-01-01T10:00:00Z", "type": kind, "payload": payload}
+
+    imported = read(
+        written("session_meta", id="s"),
+        written("world_state", full=True),
+        written("response_item", type="message", role="user", content=[{"type": "input_text", "text": "q"}]),
+        written("response_item", type="message", role="assistant", content=[{"type": "output_text", "text": "done"}]),
+    )
+    assert (imported.report.format, imported.report.problems) == ("codex", [])
+    assert column(imported, "arguments") == ['{"text":"done"}']
+    assert "world_state 1" in notes(imported)
 
 
 def test_three_spellings_of_langchain_give_the_same_steps() -> None:

@@ -677,6 +677,36 @@ def test_spans_as_the_javascript_sdk_prints_them() -> None:
     assert [row["latency_ms"] for row in rows(imported)] == [2000.0, 1000.0]
 
 
+@pytest.mark.parametrize("paged", [False, True])
+def test_traces_as_jaeger_exports_them(paged: bool) -> None:
+    def exported(identity: int, start: int, tags: dict[str, Any], parent: int = 1) -> dict[str, Any]:
+        references = [{"refType": "CHILD_OF", "traceID": "ab", "spanID": str(parent)}] if parent else []
+        return {
+            "traceID": "ab", "spanID": str(identity), "operationName": f"span {identity}", "references": references,
+            "startTime": 1_770_000_000_000_000 + start, "duration": 2_000_000, "logs": [], "processID": "p1",
+            "tags": [{"key": key, "type": "string", "value": value} for key, value in tags.items()],
+        }  # fmt: skip
+
+    def chat(**messages: Any) -> dict[str, Any]:
+        named = {f"gen_ai.{key}.messages": json.dumps([message]) for key, message in messages.items()}
+        return {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"} | named
+
+    wanted = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "f", "arguments": {"a": 1}}]}
+    ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "f", "gen_ai.tool.call.id": "c",
+           "gen_ai.tool.call.result": "r", "error": True, "otel.status_description": "boom"}  # fmt: skip
+    spans = [
+        exported(4, 3000, chat(output=says("done"))),
+        exported(3, 2000, ran),
+        exported(2, 1000, chat(input=asks("q"), output=wanted)),
+        exported(1, 0, {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "shop"}, parent=0),
+    ]
+    trace = {"traceID": "ab", "spans": spans, "processes": {"p1": {"serviceName": "s"}}}
+    imported = read_source("f", lines({"data": [trace], "total": 1} if paged else trace))
+    assert (imported.report.format, imported.report.problems) == ("otlp", [])
+    assert brief(imported) == [("f", '{"a":1}', "r"), ("message", '{"text":"done"}', None)]
+    assert [(row["error"], row["task"]) for row in rows(imported)] == [("boom", "q"), (None, "q")]
+
+
 def test_langsmith_runs_inside_runs_and_rows_with_json_text() -> None:
     example = [json.loads(line) for line in IMPORTERS["langsmith"].example.splitlines()]
     flat = brief(read_source("f", lines(*example)))
