@@ -141,6 +141,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     "gemini_cli": ImporterSpec(
         name="gemini_cli",
         title="Gemini CLI sessions",
+        unit="session",
         sniff=gemini_cli.sniff,
         read=gemini_cli.read,
         example=gemini_cli.EXAMPLE,
@@ -250,7 +251,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     ),
     "openclaw": ImporterSpec(
         name="openclaw",
-        title="OpenClaw telemetry",
+        title="OpenClaw telemetry, and sessions of OpenClaw and Pi",
         unit="event",
         sniff=openclaw.sniff,
         read=openclaw.read,

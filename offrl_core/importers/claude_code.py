@@ -78,7 +78,7 @@ def sniff(values: Sequence[Any]) -> tuple[float, str]:
     named = any("sessionId" in value or "session_id" in value for value in lines)
     if not named and not any(map(is_bare_line, lines)):
         return 0.0, "no record is a line of a Claude Code session"
-    n, signs = len(lines), "type, uuid and sessionId" if named else "type, uuid and message"
+    n, signs = len(lines), "type, uuid and sessionId" if named else "type and a message of that role"
     return n / len(values), f"found {signs} (Claude Code) in {n} of the first {len(values)} records"
 
 

@@ -57,13 +57,13 @@ def is_line(value: Any) -> bool:
         return False
     in_file = "sessionId" in found and ("uuid" in found or "parentUuid" in found)
     in_stream = "session_id" in found and kind in _IN_STREAM
-    return in_file or in_stream or is_bare_line(value) or _is_notice(found)
+    return in_file or in_stream or is_bare_line(found) or _is_notice(found)
 
 
 def is_bare_line(value: Any) -> bool:
-    """Whether a value is a line with a message and no session, as tools that copy or shorten sessions write it."""
+    """Whether a value is a line that names no place in a session, as tools that copy or shorten sessions write it."""
     found = mapping(value)
-    return found.get("type") in ("user", "assistant") and "uuid" in found and "role" in mapping(found.get("message"))
+    return found.get("type") in ("user", "assistant") and mapping(found.get("message")).get("role") == found["type"]
 
 
 def _is_notice(found: Row) -> bool:

@@ -58,7 +58,8 @@ def _is_line(value: Any) -> bool:
 
 def _is_notice(value: Any) -> bool:
     """Whether a value is a line of a kind that this reader doesn't know: new versions of Codex bring new ones."""
-    return {"timestamp", "type", "payload"} <= mapping(value).keys() and name_of(value["type"]) is not None
+    found = mapping(value)
+    return isinstance(found.get("payload"), dict) and name_of(found.get("type")) is not None
 
 
 def read(records: Iterable[Record], report: ImportReport) -> Gathered:

@@ -36,7 +36,7 @@ EXAMPLE = b"""\
 {"id": "m3", "timestamp": "2026-01-31T11:00:04Z", "type": "gemini", "content": "A list.", "model": "gemini-2.5-pro"}]}
 """
 
-_ROLES = {"user": "user", "gemini": "assistant"}
+_ROLES = {"user": "user", "gemini": "assistant", "model": "assistant"}
 _NOTICES = frozenset({"info", "warning", "error", "quit", "compression"})  # words of the program, not of the model
 _FAILED = frozenset({"error", "cancelled"})
 
@@ -58,15 +58,15 @@ def _is_session(value: Any) -> bool:
 
 
 def _is_message(value: Any) -> bool:
-    found = mapping(value)
-    kind = found.get("type")
-    return isinstance(kind, str) and (kind in _ROLES or kind in _NOTICES) and {"id", "timestamp"} <= found.keys()
+    kind = mapping(value).get("type")
+    return isinstance(kind, str) and (kind in _ROLES or kind in _NOTICES)
 
 
 def _is_line(value: Any) -> bool:
     """Whether a value is a line of a session: its head, a message, or a change."""
     found = mapping(value)
-    return _is_message(value) or "$set" in found or ("sessionId" in found and "projectHash" in found)
+    written = _is_message(value) and {"id", "timestamp"} <= found.keys()
+    return written or "$set" in found or ("sessionId" in found and "projectHash" in found)
 
 
 def read(records: Iterable[Record], report: ImportReport) -> Gathered:
@@ -106,7 +106,7 @@ def _conversation(record: Record, head: Row, items: list[Any], place: Place, ski
             skipped["message that grew"] += 1
         elif found.get("type") in _ROLES:
             messages.append(_message(found, record, index))
-        elif _is_line(item):
+        elif _is_line(item) or _is_message(item):
             skipped[str(found.get("type", "session"))] += 1
         else:
             text = "this is no message of a session, so it was set aside"

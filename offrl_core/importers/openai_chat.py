@@ -46,7 +46,7 @@ EXAMPLE = b"""\
 """
 
 _REWARD_FIELDS = ("reward", "score", "success")
-_MESSAGE_FIELDS = ("traj", "messages", "messages_and_choices", "conversations")
+_MESSAGE_FIELDS = ("traj", "messages", "messages_and_choices", "conversations", "items")
 _RESPONSE_FIELDS = ("response", "output")
 _SETTINGS = ("kwargs", "model_parameters", "optional_params", "request", "body")  # where logs keep how they called
 _READ_FIELDS = frozenset(
@@ -116,6 +116,8 @@ def _lists_of(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "messages", value.get("messages", value.get("messages_and_choices"))
     elif isinstance(value.get("conversations"), list):
         yield "conversations", value["conversations"]
+    elif "session" in value and isinstance(value.get("items"), list):
+        yield "session and items (older Codex)", value["items"]
     for key in ("request", "body"):
         inner = mapping(value.get(key))
         if "messages" in inner:

@@ -1,17 +1,31 @@
-"""Telemetry of OpenClaw: events of sessions, of which the end of a run holds the messages of the whole session.
+"""OpenClaw: its telemetry, and the session files that it and Pi keep.
 
-The last end of each session is read; the events before it tell the same in pieces. Sub-agents have sessions of their
-own, which the call that started them names.
+Telemetry is events of sessions, of which the end of a run holds the messages of the whole session. The last end of each
+session is read; the events before it tell the same in pieces. Sub-agents have sessions of their own, which the call that
+started them names. A session file has a line for each message, which names the one before it (``parentId``), or follows
+it in the oldest version; the way to the last line is the run.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
-from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, read_arguments, sequence, text_of
-from offrl_core.importers.messages import Call, Conversation, Message, Result, each_record, failure, gather
+from offrl_core.importers.episode import Runs
+from offrl_core.importers.fields import (
+    Gathered,
+    Row,
+    finite_number,
+    label,
+    mapping,
+    read_arguments,
+    sequence,
+    stem,
+    text_of,
+)
+from offrl_core.importers.messages import Call, Conversation, Message, Result, each_record, failure, gather, joined
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.wording import counted
@@ -27,13 +41,33 @@ EXAMPLE = b"""\
 "content": [{"type": "text", "text": "none"}]}, {"role": "assistant", "content": [{"type": "text", "text": "No."}]}]}
 """
 
+_NOTES = frozenset({"model_change", "thinking_level_change", "compaction", "label", "branch_summary"})
 _FAMILIES = ("agent.", "tool.", "message.", "llm.", "session.", "command.")
 
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
     """How sure it is that these values are events of OpenClaw, 0 to 1, and why."""
     n = sum(_is_event(value) for value in values)
+    if any(map(_is_message_line, values)):
+        lines = sum(map(_is_line, values))
+        return lines / len(
+            values
+        ), f"found lines of a session (OpenClaw, Pi) in {lines} of the first {len(values)} records"
     return n / max(1, len(values)), f"found type, seq and ts of OpenClaw in {n} of the first {len(values)} records"
+
+
+def _is_message_line(value: Any) -> bool:
+    """Whether a value is the line of a message in a session file."""
+    found = mapping(value)
+    return found.get("type") == "message" and "role" in mapping(found.get("message"))
+
+
+def _is_line(value: Any) -> bool:
+    """Whether a value is a line of a session file: its head, a message, or a note that the program made."""
+    found = mapping(value)
+    is_head = found.get("type") == "session" and "id" in found and "cwd" in found
+    is_note = isinstance(found.get("type"), str) and ("parentId" in found or found["type"] in _NOTES)
+    return _is_message_line(value) or is_head or is_note
 
 
 def _is_event(value: Any) -> bool:
@@ -51,11 +85,14 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     ends: dict[str, Record] = {}
     skipped: Counter[str] = Counter()
     events: dict[str | None, list[Record]] = {}  # that are no end, by session
+    files: dict[str, list[Record]] = {}  # lines of sessions, by file
 
     def sort_out(record: Record, place: Place) -> None:
         event = mapping(record.value)
         session = label(event.get("sessionKey"))
-        if not _is_event(event):
+        if _is_line(event):
+            files.setdefault(record.source, []).append(record)
+        elif not _is_event(event):
             place.lose(None, "not an event", "this is no event with type, seq and ts, so it was set aside", record.raw)
         elif event["type"] == "agent.end" and session and isinstance(event.get("messages"), list):
             if earlier := ends.get(session):
@@ -82,9 +119,36 @@ def read(records: Iterable[Record], report: ImportReport) -> Gathered:
         conversations[record.value["sessionKey"]] = _conversation(record, place)
 
     each_record(ends.values(), report, parse)
-    runs = gather(_linked(conversations), report)
+    told: list[Conversation] = []
+    for lines in files.values():
+        with Runs(report).guarded(lines[0]):
+            told.append(_from_lines(lines, report, skipped))
+    runs = gather([*_linked(conversations), *told], report)
     runs.skipped = +skipped
     return runs.done("sessions", "events")
+
+
+def _from_lines(lines: Sequence[Record], report: ImportReport, skipped: Counter[str]) -> Conversation:
+    """A session file: the messages on the way to its last one."""
+    by_id = {name: line for line in lines if (name := label(line.value.get("id")))}
+    before = {id(line): earlier for earlier, line in pairwise(lines)}
+    way: dict[int, Record] = {}
+    line = next((line for line in reversed(lines) if _is_message_line(line.value)), None)
+    while line is not None and id(line) not in way:
+        way[id(line)] = line
+        parent = label(line.value.get("parentId"))
+        line = by_id.get(parent or "") if "id" in line.value else before.get(id(line))
+    said = [line for line in reversed(way.values()) if _is_message_line(line.value)]
+    for other in lines:
+        is_message = _is_message_line(other.value)
+        if not is_message or id(other) not in way:
+            skipped["message left behind by going back" if is_message else other.value["type"]] += 1
+            report.accounts.idle[other.source] += bool(said)
+    report.accounts.units[lines[0].source] = "line"
+    record = joined(said or lines, report)
+    messages = [_message(line.value["message"], record, index) for index, line in enumerate(said)]
+    head: Row = next((line.value for line in lines if line.value["type"] == "session"), {})
+    return Conversation(record, messages, name=label(head.get("id")) or stem(record.source))
 
 
 def _linked(conversations: dict[str, Conversation]) -> list[Conversation]:

@@ -70,6 +70,8 @@ def _form(value: Any) -> str | None:
         return "traceID and spans with an operationName (Jaeger)"
     if {"spanId", "traceId"} <= mapping(value.get("spanContext")).keys():
         return "spans with a spanContext (OpenTelemetry in JavaScript)"
+    if "attributes" in value and _id(value, "traceId", "trace_id") and _id(value, "spanId", "span_id"):
+        return "single spans with a trace id (OpenTelemetry)"
     context = mapping(value.get("context"))
     return "spans with a context (OpenTelemetry or Phoenix)" if {"span_id", "trace_id"} <= context.keys() else None
 
@@ -209,8 +211,10 @@ def _of_row(row: Row) -> Row:
     message = first(row.get("status_message"), status.get("description"), status.get("message"))
     return {
         **row,
-        "trace_id": first(row.get("context.trace_id"), context.get("trace_id"), script.get("traceId")),
-        "span_id": first(row.get("context.span_id"), context.get("span_id"), script.get("spanId")),
+        "trace_id": first(
+            row.get("context.trace_id"), context.get("trace_id"), script.get("traceId"), row.get("trace_id")
+        ),
+        "span_id": first(row.get("context.span_id"), context.get("span_id"), script.get("spanId"), row.get("span_id")),
         "parent_id": first(row.get("parent_id"), mapping(row.get("parentSpanContext")).get("spanId")),
         "start_time": first(row.get("start_time"), row.get("startTime")),
         "end_time": first(row.get("end_time"), row.get("endTime")),

@@ -159,6 +159,8 @@ def _kind(span: Span, attributes: dict[str, Any]) -> tuple[str, str]:
         return TOOL, "tool"
     if not said and any(key.startswith(("gen_ai.prompt.", "gen_ai.completion.", "llm.request.")) for key in attributes):
         return MODEL, "llm"
+    if not said and {"gen_ai.request.model", "gen_ai.output.messages"} <= attributes.keys():
+        return MODEL, "llm"
     if not said and any(name in attributes for name in _AGENT_NAMES):
         return AGENT, "agent"
     return OTHER, said[0] if said and span.label == "span" else span.label

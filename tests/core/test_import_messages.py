@@ -516,6 +516,17 @@ def test_lines_without_a_session_are_one_that_is_called_like_the_file() -> None:
     ]  # fmt: skip
 
 
+def test_lines_that_name_no_place_in_a_session_follow_each_other() -> None:
+    imported = read(
+        {"type": "user", "message": user("q")},
+        {"type": "assistant", "message": block_reply(use("a"))},
+        {"type": "user", "message": user([came("a", "one")])},
+        {"type": "assistant", "message": block_reply({"type": "text", "text": "done"})},
+    )
+    assert (imported.report.format, imported.report.problems) == ("claude_code", [])
+    assert [(row["action"], row["tool_result"]) for row in rows(imported)] == [("Bash", "one"), ("message", None)]
+
+
 def test_what_the_program_notes_of_a_session_is_no_damage() -> None:
     imported = read(
         line("1", None, "q"),
@@ -635,6 +646,18 @@ def test_codex_takes_its_steps_from_items_only() -> None:
     assert (first["tool"], first["tool_result"], first["error"]) == ("shell", "1 failed", "1 failed")
     assert (first["behavior_policy"], metadata(first)["thought"]) == ("codex/0.44.0 gpt-5-codex", "I start pytest.")
     assert last["action"] == "message"
+
+
+def test_an_older_session_of_codex_is_one_document_with_items() -> None:
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "q"}]},
+        {"type": "function_call", "call_id": "c", "name": "shell", "arguments": '{"command": ["ls"]}'},
+        {"type": "function_call_output", "call_id": "c", "output": "a.py"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "done"}]},
+    ]
+    imported = read({"session": {"id": "s", "timestamp": "2025-04-20T10:00:00Z"}, "items": items})
+    assert [(row["action"], row["tool_result"]) for row in rows(imported)] == [("shell", "a.py"), ("message", None)]
+    assert imported.report.problems == []
 
 
 def test_new_kinds_of_lines_of_codex_are_counted_and_no_damage() -> None:
@@ -790,6 +813,8 @@ def test_calls_of_gemini_cli_hold_their_results() -> None:
 
 def test_a_session_in_lines_gives_the_same_steps_though_messages_grow() -> None:
     begun = gemini("2", "gemini", "I l", model="m")
+    short = [{key: item[key] for key in ("type", "content")} for item in (GEMINI_MESSAGES[0], GEMINI_MESSAGES[3])]
+    assert column(read({"sessionId": "s", "messages": short}), "action") == ["message"]
     head = {"sessionId": "s", "projectHash": "p", "startTime": "2026-01-31T11:00:00Z"}
     imported = read(head, GEMINI_MESSAGES[0], begun, *GEMINI_MESSAGES[1:], {"$set": {"summary": "a"}})
     assert [(row["action"], row["tool_result"], row["error"]) for row in rows(imported)] == GEMINI_STEPS

@@ -677,6 +677,22 @@ def test_spans_as_the_javascript_sdk_prints_them() -> None:
     assert [row["latency_ms"] for row in rows(imported)] == [2000.0, 1000.0]
 
 
+def test_single_spans_need_no_wrapper_and_a_model_with_its_reply_no_operation() -> None:
+    def single(identity: str, start: int, **messages: Any) -> dict[str, Any]:
+        attributes = {f"gen_ai.{key}.messages": json.dumps([message]) for key, message in messages.items()}
+        return {
+            "trace_id": "ab", "span_id": identity, "name": "chat", "startTimeUnixNano": str(start),
+            "attributes": attributes | {"gen_ai.request.model": "m"},
+        }  # fmt: skip
+
+    wanted = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c", "name": "f", "arguments": {"a": 1}}]}
+    came = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "r"}]}
+    spans = [single("1", 10, input=asks("q"), output=wanted), single("2", 20, input=came, output=says("done"))]
+    imported = read_source("f", lines(*spans))
+    assert (imported.report.format, imported.report.problems) == ("otlp", [])
+    assert brief(imported) == [("f", '{"a":1}', "r"), ("message", '{"text":"done"}', None)]
+
+
 @pytest.mark.parametrize("paged", [False, True])
 def test_traces_as_jaeger_exports_them(paged: bool) -> None:
     def exported(identity: int, start: int, tags: dict[str, Any], parent: int = 1) -> dict[str, Any]:

@@ -337,6 +337,46 @@ def test_openclaw_telemetry() -> None:
     assert any("5 events" in note for note in imported.report.notes)
 
 
+def test_a_session_file_of_openclaw_is_the_way_to_its_last_message() -> None:
+    def said(name: str, parent: str | None, role: str, *content: Any, **fields: Any) -> dict[str, Any]:
+        return {
+            "type": "message",
+            "id": name,
+            "parentId": parent,
+            "message": {"role": role, "content": list(content)} | fields,
+        }
+
+    def text(words: str) -> dict[str, Any]:
+        return {"type": "text", "text": words}
+
+    wanted = {"type": "toolCall", "id": "c1", "name": "read", "arguments": {"path": "a"}}
+    records = [
+        {"type": "session", "version": 3, "id": "s1", "cwd": "/w"},
+        {"type": "model_change", "id": "0", "parentId": None, "modelId": "m"},
+        said("1", "0", "user", text("q")),
+        said("2", "1", "assistant", text("taken back"), model="m"),
+        said("3", "1", "assistant", {"type": "thinking", "thinking": "hm"}, wanted, model="m"),
+        said("4", "3", "toolResult", text("no such file"), toolCallId="c1", toolName="read", isError=True),
+        said("5", "4", "assistant", text("done"), model="m"),
+    ]
+    imported = read_source("f", "\n".join(map(json.dumps, records)).encode())
+    assert (imported.report.format, imported.report.problems) == ("openclaw", [])
+    assert of(imported, "episode_id", "action", "tool_result", "error", "behavior_policy") == [
+        ("s1", "read", "no such file", "no such file", "m"), ("s1", "message", None, None, "m"),
+    ]  # fmt: skip
+    assert (imported.report.n_records_read, imported.report.n_records) == (1, 1)
+    assert any("message left behind by going back 1" in note for note in imported.report.notes)
+    oldest = [
+        {key: item for key, item in record.items() if key not in ("id", "parentId")}
+        for record in records[2:3] + records[4:]
+    ]
+    imported = read_source("f", "\n".join(map(json.dumps, [records[0], *oldest])).encode())
+    assert of(imported, "episode_id", "action", "tool_result") == [
+        ("s1", "read", "no such file"),
+        ("s1", "message", None),
+    ]
+
+
 def test_records_without_actions_are_messages_where_a_mapping_says_so() -> None:
     path = "generic_jsonl/reflexion_leetcode_py_gpt4.jsonl"
     raw = [json.loads(line) for line in shared_trace(path).read_text().splitlines()]
