@@ -76,6 +76,7 @@ _NOT_ARGUMENTS = frozenset(
 )
 _VERDICTS = ("resolved", "success", "reward", "score", "result")
 _LIMITS = ("maximum iteration", "max_iterations", "max iterations", "budget", "timeout", "timed out")
+_NO_EVENT = "this is no event (a source with an action, an observation or a kind), so it was set aside"
 _WITHOUT_REWARDS = (
     "OpenHands keeps the verdict on a patch elsewhere: upload the report of SWE-bench together with the runs."
 )
@@ -161,8 +162,10 @@ def _join_events(records: Iterable[Record], report: ImportReport) -> Iterator[Re
         if events and (is_run or _run_of(record) != _run_of(events[0])):
             yield _one_run(events, report)
             events = []
-        if events or _is_event(record.value):  # what is no event among events cuts no run; it is told with the others
+        if _is_event(record.value):
             events.append(record)
+        elif events:  # what is no event among events cuts no run
+            report.at(record.source, record.number).lose(None, "not an event", _NO_EVENT, record.raw)
         else:
             yield record
     if events:
@@ -318,8 +321,7 @@ class _Reader:
     def take(self, index: int, event: Any) -> None:
         """Take one event: an action of the agent, a result, a word of the user, or something that is no step."""
         if not isinstance(event, dict) or not _is_event(event):
-            text = "this is no event (a source with an action, an observation or a kind), so it was set aside"
-            self.place.lose(f"{self.list_name}[{index}]", "not an event", text, event)
+            self.place.lose(f"{self.list_name}[{index}]", "not an event", _NO_EVENT, event)
             return
         new = "kind" in event
         if came := _new_result(event) if new else _old_result(event):

@@ -818,7 +818,7 @@ def test_a_session_in_lines_gives_the_same_steps_though_messages_grow() -> None:
     head = {"sessionId": "s", "projectHash": "p", "startTime": "2026-01-31T11:00:00Z"}
     imported = read(head, GEMINI_MESSAGES[0], begun, *GEMINI_MESSAGES[1:], {"$set": {"summary": "a"}})
     assert [(row["action"], row["tool_result"], row["error"]) for row in rows(imported)] == GEMINI_STEPS
-    assert (set(column(imported, "episode_id")), imported.report.n_records) == ({"s"}, 1)
+    assert (set(column(imported, "episode_id")), imported.report.n_records_read) == ({"s"}, 7)
     assert "message that grew 1" in notes(imported)
 
 

@@ -364,7 +364,7 @@ def test_a_session_file_of_openclaw_is_the_way_to_its_last_message() -> None:
     assert of(imported, "episode_id", "action", "tool_result", "error", "behavior_policy") == [
         ("s1", "read", "no such file", "no such file", "m"), ("s1", "message", None, None, "m"),
     ]  # fmt: skip
-    assert (imported.report.n_records_read, imported.report.n_records) == (1, 1)
+    assert (imported.report.n_records_read, imported.report.n_records) == (7, 7)
     assert any("message left behind by going back 1" in note for note in imported.report.notes)
     oldest = [
         {key: item for key, item in record.items() if key not in ("id", "parentId")}
