@@ -187,7 +187,7 @@ def test_an_unknown_format_says_the_nearest_and_the_way_out_before_anything_else
     assert "no field is called like an action" in said
     assert not any(spec.title in said for name, spec in orl.IMPORTERS.items() if name != "step_table")
     assert "still the log from before: Calculator agent with all its tools" in texts(app)
-    (folded,) = [one for one in app.expander if "30 formats" in one.label]
+    (folded,) = [one for one in app.expander if f"{len(orl.IMPORTERS)} formats" in one.label]
     assert all(spec.title in shown(folded.caption[0].value) for spec in orl.IMPORTERS.values())
     assert [button for button in app.button if button.label == "Say which field means what"]
 
