@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import offrl_core as orl
 from offrl_core.errors import OffRLError
 from offrl_core.framing import Framing
-from offrl_core.readiness import Readiness, assess
+from offrl_core.readiness import REPORT_VERSION, Readiness, assess
 from offrl_core.readiness.drift import _distance
 from offrl_core.readiness.families import BLOCKED, EVERY, FAMILIES, LEARN_FROM_REWARD, READY, WITH_CAVEATS
 from offrl_core.readiness.fields import USES
@@ -473,7 +473,7 @@ SHARES = ("share", "share_seen", "share_once", "success_rate", "failure_rate", "
 def test_any_log_gets_a_report_whose_shares_are_shares(rows: list[Row]) -> None:
     report = report_of(rows, None)
     told = json.loads(json.dumps(report.to_json(), allow_nan=False))
-    assert told["report_version"] == 1
+    assert told["report_version"] == REPORT_VERSION
     for name, value in numbers(asdict(report)):
         if name in SHARES:
             assert 0 <= value <= 1, name
