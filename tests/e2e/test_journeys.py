@@ -204,7 +204,7 @@ def test_a_run_outlives_the_tab_that_started_it(page, browser, server):
 
 
 def test_a_reloaded_page_may_stop_what_it_started_and_it_goes_on_or_is_kept(page):
-    page.goto("/train?learners=bc_neural&data=calculator_without_mul&seeds=1&seed=3&budget=100000")
+    page.goto("/train?learners=cql_neural&data=calculator_without_mul&seeds=1&seed=3&budget=100000")
     settle(page)
     page.get_by_role("button", name=re.compile("^Train ")).click()
     see(page, re.compile("gradient step [0-9,]+ of 100,000"))

@@ -70,19 +70,19 @@ def test_a_run_that_was_stopped_here_and_finished_elsewhere_is_there(app):
 
 
 def test_a_training_under_other_choices_is_told_shown_and_stopped(app):
-    open_page(app, "train", learners="bc_neural", seeds="1", seed="12", budget="100000")
+    open_page(app, "train", learners="cql_neural", seeds="1", seed="12", budget="100000")
     app.button(key="w:train").click().run()
     until(app, lambda: buttons(app, "Stop"))
     assert "Also training" not in texts(app)
     app.session_state["seed"] = 13
     app.run()
-    assert "Also training: **Neural BC, 1 seed" in texts(app)
+    assert "Also training: **Neural CQL, 1 seed" in texts(app)
     assert app.button(key="w:train"), "another run is offered"
-    open_page(app, "q_values", shown="bc_neural")
+    open_page(app, "q_values", shown="cql_neural")
     assert "train it on the page Train" in texts(app), "not this one"
     app.switch_page("pages/train.py").run()
     buttons(app, "Show")[0].click().run()
-    assert (app.session_state["seed"], app.session_state["learners"]) == (12, "bc_neural")
+    assert (app.session_state["seed"], app.session_state["learners"]) == (12, "cql_neural")
     assert "Also training" not in texts(app)
     app.switch_page("pages/q_values.py").run()
     assert "is being trained" in texts(app)
