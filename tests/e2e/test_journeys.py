@@ -282,6 +282,12 @@ def test_continuous_actions_learn_while_one_looks_and_stop_and_go_on(page):
     page.get_by_text(said.removeprefix("stopped")).wait_for(state="detached")  # a step further
 
 
+# Texts of figures in a colour that is neither the page's own nor the black or white of numbers on a coloured cell.
+PALE_TEXTS = """() => {
+    const inks = ['rgb(0, 0, 0)', 'rgb(255, 255, 255)', getComputedStyle(document.querySelector('h1')).color];
+    const texts = [...document.querySelectorAll('.js-plotly-plot text')];
+    return texts.filter(t => t.textContent && !inks.includes(getComputedStyle(t).fill)).map(t => t.textContent);
+}"""
 SCREENS = {
     "light, wide": {"viewport": {"width": 1440, "height": 1000}, "color_scheme": "light"},
     "dark, phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
@@ -311,6 +317,7 @@ def test_every_page_fits_every_screen(page):
         assert not page.locator("[data-testid=stException]").count(), path
         width, screen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
         assert width <= screen, f"{path} is wider than the screen"
+        assert not page.evaluate(PALE_TEXTS), path
 
 
 @pytest.mark.parametrize("page", [{"viewport": {"width": 1280, "height": 720}}], ids=["projector"], indirect=True)
