@@ -24,10 +24,12 @@ from .theme import (
     colour_at,
     house_layout,
     ink_on,
+    keep_width,
     label,
 )
 
 CELL = 92  # pixels, where there is room
+NARROWEST_CELL = 84
 TARGET = 26  # side of a click target, so that neighbours don't cover each other
 _HALF = 0.48  # half the side of a drawn cell
 
@@ -109,6 +111,7 @@ def _figure(
     bare = {"showgrid": False, "showticklabels": False, "constrain": "domain"}
     layout["xaxis"] |= {**bare, "range": [-0.52, n_columns - 0.48]}
     layout["yaxis"] |= {**bare, "range": [n_rows - 0.48, -0.52], "scaleanchor": "x"}
+    keep_width(layout, n_columns * NARROWEST_CELL)
     triangles = _triangles(shown)
     layout["shapes"] = _grounds(grid)
     known = [(t, t.place) for t in triangles if t.place is not None and np.isfinite(values[t.place])]

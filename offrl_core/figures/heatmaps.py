@@ -23,6 +23,7 @@ from .theme import (
     hatched_cells,
     house_layout,
     ink_on,
+    keep_width,
     label,
     largest,
     narrow,
@@ -30,6 +31,10 @@ from .theme import (
 
 ROW_HEIGHT = 24
 BAND_HEIGHT = 7  # a click target must not be higher than its row, or it covers the neighbours
+# Pixels that keep names and numbers of a narrow map apart.
+DIGIT_WIDTH, LETTER_WIDTH = 6, 5.8
+CELL_PADDING, CHOSEN_WIDTH, BARE_CELL_WIDTH, MAP_MARGIN = 6, 12, 16, 24
+STATE_LENGTH = 44  # characters of a key that are shown
 ACTION_LENGTH = 24  # characters of a name that are shown
 MOST_TILTED = 8  # actions; the names of more stand upright
 MAX_TEXT_CELLS = 500  # beyond that, numbers in cells are unreadable and slow
@@ -67,9 +72,10 @@ def make_support_map(
     shades = np.where(valid & (counts > 0), np.log10(np.maximum(counts, 1)), np.nan)
     ticks = [value for value in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) if value <= top]
     limits = (0.0, max(float(np.log10(top)), 0.3))
+    numbers = _numbers(counts.astype(float), valid, "{:,.0f}", shades, COUNT_SCALE, limits)
     heatmap = {
         **_heatmap(shades, COUNT_SCALE, limits),
-        "showscale": True,
+        "showscale": not numbers,  # else the cells say it, and the scale only takes their room
         "colorbar": {
             "title": {"text": "rows", "side": "top"},
             "tickvals": np.log10(ticks).tolist(),
@@ -87,7 +93,7 @@ def make_support_map(
     layout = house_layout(height=height, title=title)
     layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
     layout["yaxis"] |= _state_axis(states)
-    numbers = _numbers(counts.astype(float), valid, "{:,.0f}", shades, COUNT_SCALE, limits)
+    keep_width(layout, _map_width(states, len(actions), numbers))
     return go.Figure([heatmap, *_marks(states, actions, valid, supported, texts, numbers)], layout)
 
 
@@ -125,6 +131,7 @@ def make_q_maps(
     layout["yaxis"] |= _state_axis(states)
     bound = colour_limit([table for table in (learned, true) if table is not None], supported)
     traces: list[dict[str, Any]] = []
+    written: list[dict[str, Any]] = []
     gap = 0.02
     width = (1 - gap * (len(panels) - 1)) / len(panels)
     for i, (title, values, scale) in enumerate(panels):
@@ -145,8 +152,10 @@ def make_q_maps(
         ]
         heatmap = _heatmap(shown, scale, (-limit, limit))
         numbers = _numbers(shown, valid, "{:+z.2f}", shown, scale, (-limit, limit))
+        written += numbers
         marks = _marks(states, actions, valid, supported, texts, numbers, hatch=i == 0)
         traces += [{**trace, "xaxis": x_axis} for trace in (heatmap, _chosen_marks(chosen, valid), *marks)]
+    keep_width(layout, _map_width(states, len(actions), written, n_panels=len(panels), chosen=True))
     return go.Figure(traces, layout)
 
 
@@ -181,6 +190,7 @@ def make_table_map(
     layout["xaxis"] |= {**_action_axis(actions), "side": "top"}
     layout["yaxis"] |= _state_axis(states)
     numbers = _numbers(values, valid, form, values, scale, limits)
+    keep_width(layout, _map_width(states, len(actions), numbers))
     marks = _marks(states, actions, valid, supported, texts, numbers)
     return go.Figure([_heatmap(values, scale, limits), *marks], layout)
 
@@ -212,6 +222,7 @@ def make_band_map(
         "showticklabels": False,
         "title": "bands of states, in the chosen order",
     }
+    keep_width(layout, _map_width([], len(actions), []))
     marks = _marks(band_titles, actions, valid, unsupported_share <= 0.5, texts, [], size=BAND_HEIGHT)
     return go.Figure([_heatmap(mean_q, VALUE_SCALE, (-limit, limit)), *marks], layout)
 
@@ -270,10 +281,20 @@ def _action_font(n_actions: int) -> int:
 def _state_axis(states: Sequence[str]) -> dict[str, Any]:
     return {
         "tickvals": list(range(len(states))),
-        "ticktext": short_labels(states, 44),
+        "ticktext": short_labels(states, STATE_LENGTH),
         "range": [len(states) - 0.5, -0.5],
         "showgrid": False,
     }
+
+
+def _map_width(
+    states: Sequence[str], n_actions: int, numbers: list[dict[str, Any]], *, n_panels: int = 1, chosen: bool = False
+) -> float:
+    """Pixels in which no name of a state and no number of a cell touches its neighbour."""
+    longest = max((len(text) for trace in numbers for text in trace["text"]), default=0)
+    cell = max(longest * DIGIT_WIDTH + CELL_PADDING + CHOSEN_WIDTH * chosen, BARE_CELL_WIDTH)
+    names = min(max(map(len, states), default=0), STATE_LENGTH) * LETTER_WIDTH
+    return MAP_MARGIN + names + n_panels * n_actions * cell
 
 
 def _numbers(

@@ -12,14 +12,14 @@ from ..arrays import BoolArray, FloatArray
 from ..evaluation.shift import OVER, START, Compounding, FlowLink
 from .heatmaps import make_table_map
 from .short_labels import short_labels
-from .theme import ACCENT, COUNT_SCALE, MUTED, SUPPORTED, TRUTH, UNSUPPORTED, house_layout, label
+from .theme import ACCENT, COUNT_SCALE, MUTED, SUPPORTED, TRUTH, UNSUPPORTED, house_layout, keep_width, label
 
 GRID = "rgba(128,128,128,0.25)"
 MAX_STEPS_SHOWN = 60
 MAX_ACTIONS = 4  # of one step in a flow, supported and not; the rest are put together
 OTHERS = "others"
 LONGEST_NAME = 18  # characters
-FLOW_HEIGHT, FLOW_MARGIN, NODE_GAP, FLOW_FONT = 380, 16, 14, 13  # pixels
+FLOW_HEIGHT, FLOW_MARGIN, NODE_GAP, NODE_WIDTH, FLOW_FONT = 380, 16, 14, 16, 13  # pixels
 FLOW_TOP = 0.03  # of the height, above and below
 
 
@@ -123,7 +123,7 @@ def make_flow(flow: Sequence[FlowLink]) -> go.Figure:
             "x": x,
             "y": y,
             "pad": NODE_GAP,
-            "thickness": 16,
+            "thickness": NODE_WIDTH,
             "line": {"width": 0},
             "customdata": [f"{_full_name(node)}: {through[node]:.1%}" for node in nodes],
             "hovertemplate": "%{customdata} of the episodes<extra></extra>",
@@ -149,6 +149,8 @@ def make_flow(flow: Sequence[FlowLink]) -> go.Figure:
     layout["annotations"] = [_beside_node(names[node], y[i]) for node, i in places.items() if node.step == last]
     room = 8 + max(len(names[node]) for node in nodes if node.step == last) * FLOW_FONT * 0.6
     layout["margin"] = {"l": 8, "r": round(room), "t": FLOW_MARGIN, "b": FLOW_MARGIN}
+    longest = max(len(names[node]) for node in nodes if node.step < last)
+    keep_width(layout, room + last * (2 * NODE_WIDTH + longest * FLOW_FONT * 0.5))
     return go.Figure([diagram], layout)
 
 

@@ -87,7 +87,8 @@ def labels(texts: Sequence[str], limit: int = 60) -> list[str]:
 
 def house_layout(*, height: int, title: str = "") -> dict[str, Any]:
     """Layout shared by all figures; ``title`` is plain text."""
-    axis = {"automargin": True, "zeroline": False}
+    # Figures are read, not zoomed: without fixed ranges a drag would push what is drawn out of sight.
+    axis = {"automargin": True, "zeroline": False, "fixedrange": True}
     return {
         # A template of next to nothing: the page's own theme colours text and grid. Plotly's default one is slow to copy
         # about, and Plotly puts it in the place of an empty one.
@@ -105,6 +106,11 @@ def house_layout(*, height: int, title: str = "") -> dict[str, Any]:
         "xaxis": dict(axis),
         "yaxis": dict(axis),
     }
+
+
+def keep_width(layout: dict[str, Any], pixels: float) -> None:
+    """Say how wide a figure must be to be read: in a narrower place it is to be scrolled sideways, not shrunk."""
+    layout["meta"] = {"min_width": round(pixels)}
 
 
 def narrow(values: FloatArray) -> np.ndarray:

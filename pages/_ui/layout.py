@@ -41,7 +41,13 @@ def _drawn(name: str, contents: tuple[Any, ...], options: dict[str, Any], _make:
 def render_figure(
     figure: go.Figure, *, key: str, alt: str, select: bool = False, export: bool = False
 ) -> list[dict[str, Any]]:
-    """Draw a figure; with ``select`` return the points that were clicked, with ``export`` offer to save it as a picture."""
+    """Draw a figure; with ``select`` return the points that were clicked, with ``export`` offer to save it as a picture.
+
+    One that says how wide it must be (:func:`offrl_core.figures.theme.keep_width`) is scrolled sideways in a narrower place.
+    """
+    if figure.layout.meta:
+        frame = f".st-key-w-fig-{re.sub('[^a-zA-Z0-9_-]', '-', key)}"
+        st.html(f"<style>{frame} > * {{ min-width: {figure.layout.meta['min_width']}px; }}</style>")
     if not select:
         config = (
             EXPORT_CONFIG | {"toImageButtonOptions": {"format": "svg", "filename": key}} if export else CHART_CONFIG

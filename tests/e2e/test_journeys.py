@@ -20,12 +20,12 @@ def see(page, text, timeout=None) -> None:
     page.get_by_text(text).filter(visible=True).first.wait_for(timeout=timeout)
 
 
-def click_cell(page, figure: str, state: str, action: str) -> None:
-    """Click the cell of a map at its place on the screen."""
+def place_of_cell(page, figure: str, state: str, action: str) -> list[float]:
+    """Where on the screen a cell of a map is."""
     chart = page.locator(f"[class*='st-key-w-fig-{figure}'] .js-plotly-plot")
     chart.wait_for()
     chart.scroll_into_view_if_needed()
-    place = chart.evaluate(
+    return chart.evaluate(
         """(plot, [state, action]) => {
             const cells = plot.data.findIndex(t => t.name === 'cells');
             const trace = plot._fullData[cells];
@@ -36,8 +36,18 @@ def click_cell(page, figure: str, state: str, action: str) -> None:
         }""",
         [state, action],
     )
+
+
+def click_cell(page, figure: str, state: str, action: str) -> None:
+    """Click the cell of a map."""
+    place = place_of_cell(page, figure, state, action)
     page.mouse.move(*place)
     page.mouse.click(*place)
+
+
+def tap_cell(page, figure: str, state: str, action: str) -> None:
+    """Tap the cell of a map with a finger."""
+    page.touchscreen.tap(*place_of_cell(page, figure, state, action))
 
 
 def test_the_story_from_the_first_screen_to_zero_rows(page):
@@ -354,6 +364,40 @@ def test_the_first_page_is_found_by_its_name_too(page):
     assert page.get_by_role("link", name="Overview").count() == 1
     page.get_by_role("link", name="Coverage").click()
     page.get_by_role("heading", name="Coverage", level=1).wait_for()
+
+
+def swipe(page, start, end) -> None:
+    """A finger on its way from one place to another; Playwright itself only knows taps."""
+    touch = page.context.new_cdp_session(page)
+    touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [{"x": start[0], "y": start[1]}]})
+    for i in range(1, 11):
+        x, y = (a + (b - a) * i / 10 for a, b in zip(start, end, strict=True))
+        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [{"x": x, "y": y}]})
+        page.wait_for_timeout(16)
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    page.wait_for_timeout(500)
+
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+
+
+@pytest.mark.parametrize("page", [PHONE], ids=["phone"], indirect=True)
+def test_a_finger_scrolls_over_maps_and_opens_their_cells(page):
+    page.goto("/q_values")
+    see(page, "Click a cell")
+    frame = page.locator("[class*='st-key-w-fig-q_maps']")
+    frame.locator(".nsewdrag").first.wait_for()
+    settle(page)
+    frame.evaluate("frame => frame.scrollIntoView({ block: 'start' })")
+    place = "frame => [frame.scrollLeft, document.querySelector('[data-testid=stMain]').scrollTop]"
+    left, top = frame.evaluate(place)
+    swipe(page, (300, 400), (150, 400))
+    swipe(page, (200, 300), (200, 500))
+    moved_left, moved_top = frame.evaluate(place)
+    assert moved_left > left + 50
+    assert moved_top < top - 50
+    tap_cell(page, "q_maps", "mul: x, y known", "mul")
+    page.get_by_role("heading", name="mul in mul: x, y known").wait_for()
 
 
 def test_the_first_visitor_of_a_server_may_come_by_a_deep_link(browser, fresh_server):

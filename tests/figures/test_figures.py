@@ -474,3 +474,25 @@ def test_every_action_is_named_and_many_stand_upright(n):
         axis = figure.layout.xaxis
         assert len(set(axis.ticktext)) == n == len(axis.tickvals)
         assert axis.tickangle == (-90 if n > 8 else -40)
+
+
+def test_a_map_keeps_room_for_each_number_and_a_flow_for_each_name():
+    """Where there is less, a page scrolls the figure; nothing shrinks until it overlaps."""
+
+    def width(n_actions, count):
+        counts = np.full((2, n_actions), count)
+        return make_support_map(STATES, ["act"] * n_actions, counts, counts > 0, counts > 0).layout.meta["min_width"]
+
+    assert width(30, 7) > width(15, 7)
+    assert width(15, 1_234) - width(15, 77) == 15 * 3 * 6  # "1,234" has three characters more, of six pixels each
+    assert width(300, 1_234) < 300 * 5 * 6  # numbers of so many cells aren't written
+    panels = [q_maps(true).layout.meta["min_width"] for true in (None, Q)]
+    assert panels[1] > 2 * panels[0]
+    short, long = ([FlowLink(0, "start", True, name, True, 1.0)] for name in ("go", "get_reservation"))
+    assert make_flow(long).layout.meta["min_width"] > make_flow(short).layout.meta["min_width"]
+
+
+def test_the_scale_of_counts_is_drawn_only_where_cells_are_too_many_for_numbers():
+    many = np.ones((2, 300), int)
+    crowded = make_support_map(STATES, [f"act {i}" for i in range(300)], many, many > 0, many > 0)
+    assert [figure.data[0].showscale for figure in (support_map(), crowded)] == [False, True]
