@@ -2,6 +2,7 @@
 
 import numpy as np
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 import offrl_core as orl
 from offrl_core.coverage_edits import HOW_CHOICES, VERSION_COLUMNS, CoverageEdit, edits_to_link
@@ -28,10 +29,10 @@ def read_how(now: work.Current, choices: list[str]) -> str:
     return st.radio("How", choices, format_func=HOW_CHOICES.get, key="w:new_how", horizontal=True) or choices[0]
 
 
-def read_edit(now: work.Current, kind: str) -> CoverageEdit | None:
-    """The edit that the form describes; None while it is incomplete."""
+def read_edit(now: work.Current, kind: str, beside: DeltaGenerator) -> CoverageEdit | None:
+    """The edit that the form describes; None while it is incomplete. Its first field stands beside its kind."""
     if kind == "drop":
-        action = st.selectbox("Action", action_names(now), index=default_action(now), key="w:new_action")
+        action = beside.selectbox("Action", action_names(now), index=default_action(now), key="w:new_action")
         where = st.text_input(
             "Only where (SQL condition, optional)",
             key="w:new_where",
@@ -40,18 +41,18 @@ def read_edit(now: work.Current, kind: str) -> CoverageEdit | None:
         )
         return orl.DropAction(action, where.strip(), read_how(now, list(HOW_CHOICES)))
     if kind == "where":
-        where = st.text_input(
+        where = beside.text_input(
             "Drop where (SQL condition)", key="w:new_where", placeholder="error IS NOT NULL AND t > 3"
         )
         how = read_how(now, ["episodes", "transitions"])
         return orl.DropWhere(where, how) if where.strip() else None
     if kind == "keep":
-        percent = st.slider("Keep (percent of the episodes)", 0, 100, 10, key="w:new_fraction")
+        percent = beside.slider("Keep (percent of the episodes)", 0, 100, 10, key="w:new_fraction")
         return orl.KeepFraction(percent / 100, int(st.number_input("Seed", 0, 10_000, 0, key="w:new_seed")))
     if kind == "minreturn":
-        return orl.MinReturn(st.number_input("Return at least (undiscounted)", value=0.0, key="w:new_return"))
+        return orl.MinReturn(beside.number_input("Return at least (undiscounted)", value=0.0, key="w:new_return"))
     if kind == "only":
-        column = st.selectbox(
+        column = beside.selectbox(
             "Column", VERSION_COLUMNS, format_func=lambda name: name.replace("_", " "), key="w:new_column"
         )
         values = now.log.distinct_values(column)
@@ -59,7 +60,7 @@ def read_edit(now: work.Current, kind: str) -> CoverageEdit | None:
             st.caption("The log says nothing in this column.")
             return None
         return orl.OnlyValue(column, st.selectbox("Value", values, key="w:new_value"))
-    return orl.CapVisits(int(st.number_input("Visits per state at most", 1, 1_000_000, 5, key="w:new_cap")))
+    return orl.CapVisits(int(beside.number_input("Visits per state at most", 1, 1_000_000, 5, key="w:new_cap")))
 
 
 def action_names(now: work.Current) -> list[str]:
@@ -80,9 +81,10 @@ def add_edit(edit: CoverageEdit) -> None:
 
 def render_form(now: work.Current) -> None:
     """Choose, describe, preview, apply."""
-    kind = st.selectbox("What to take away", list(KINDS), format_func=KINDS.get, key="w:new_kind")
+    left, right = st.columns(2)
+    kind = left.selectbox("What to take away", list(KINDS), format_func=KINDS.get, key="w:new_kind")
     try:
-        edit = read_edit(now, kind)
+        edit = read_edit(now, kind, right)
         if edit is None:
             return
         preview = work.framed(now.log, now.framing_name, (*now.edits, edit))
@@ -119,9 +121,8 @@ def render_numbers(before: Dataset, after: Dataset) -> None:
             "Episodes": lambda d: d.n_episodes,
         }.items():
             was, is_now = count(before), count(after)
-            st.metric(
-                name, f"{is_now:,}", f"{is_now - was:+,}" if is_now != was else None, width="content", border=True
-            )
+            change = f"{is_now - was:+,}" if is_now != was else None
+            st.metric(name, f"{is_now:,}", change, width="content", height="stretch", border=True)
 
 
 def map_of(dataset: Dataset, states: list[str], actions: list[str], title: str, max_count: int):
@@ -135,16 +136,18 @@ def render_maps(before: Dataset, after: Dataset) -> None:
     """Before and after, side by side, rows aligned."""
     counts = before.visitation_counts
     by_visits = choices_first(counts.sum(axis=1), before.valid_mask)
-    by_name = st.toggle(
-        "Order states by name", key="w:by_name", help="Else states with a choice come first, most visited on top."
-    )
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        layout.min_count_input()
+        by_name = st.toggle(
+            "Order states by name", key="w:by_name", help="Else states with a choice come first, most visited on top."
+        )
     order = np.arange(before.n_states) if by_name else by_visits
     missing = [name for name in after.states if before.state_index(name) is None]
     names = [before.states[s] for s in order] + missing
     shown = names[layout.pager("first", len(names), ROWS, "States")]
     st.caption(
         f"States before the edits: {before.n_states:,}; after: {after.n_states:,} (new: {len(missing):,}). "
-        "Orange hatching: unsupported. Blank: not valid there. Numbers are rows of the log. Click a cell on the right."
+        "Orange hatching: unsupported. Blank: not valid there. **Click a number of “After” to see its rows.**"
     )
     used = [a for a in before.actions if a in after.actions]
     top = int(counts.max())
@@ -167,14 +170,13 @@ st.markdown(
     "Take something out of the log and see which state-action pairs lose their support.", help=layout.tip("coverage")
 )
 now = work.current()
-form, removed = st.columns(2, gap="large")
+form, removed = st.columns([3, 2], gap="large")
 with form:
     render_form(now)
 with removed:
     st.markdown("**What was removed**")
     render_removed(now)
 if now.dataset is not None:
-    layout.min_count_input()
     unedited = work.framed(now.log, now.framing_name, ())
     render_numbers(unedited, now.dataset)
     render_maps(unedited, now.dataset)
