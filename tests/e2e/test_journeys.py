@@ -328,6 +328,10 @@ def test_every_page_fits_every_screen(page):
         width, screen = page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
         assert width <= screen, f"{path} is wider than the screen"
         assert not page.evaluate(PALE_TEXTS), path
+        for number in page.get_by_test_id("stMetric").all():
+            assert number.bounding_box()["width"] <= screen / 2 or screen > 640, (
+                f"{path}: a number has a row for itself"
+            )
 
 
 @pytest.mark.parametrize("page", [{"viewport": {"width": 1280, "height": 720}}], ids=["projector"], indirect=True)
@@ -338,6 +342,11 @@ def test_a_projector_shows_both_pictures_of_the_story_and_half_a_screen_of_curve
     for picture in page.locator(".orl-figure").all():
         box = picture.bounding_box()
         assert box["y"] + box["height"] <= 720
+    page.goto("/coverage?edits=drop:mul:recollect")
+    settle(page)
+    for number in page.get_by_test_id("stMetric").all():
+        box = number.bounding_box()
+        assert box["y"] + box["height"] <= 720, "what an edit did"
     page.goto("/train?learners=fqi_neural")
     settle(page)
     start = page.get_by_role("button", name=re.compile("^Train ")).bounding_box()
