@@ -22,6 +22,13 @@ from .fields import FieldStatus
 WIDTH = 80
 MAX_ROWS = 20
 MAX_NAME = 60
+ARGUMENTS_IN_WORDS = {
+    "object": "as an object",
+    "json_string": "as a text of JSON",
+    "double_encoded": "as JSON inside a text of JSON",
+    "python_literal": "written as in Python",
+    "non_object": "as something else than an object",
+}
 SIGNS: dict[VerdictWord, str] = {READY: "✔", WITH_CAVEATS: "!", BLOCKED: "✘"}
 
 
@@ -172,7 +179,8 @@ def _task_table(facts: Facts) -> Table | None:
     ]
     rows += [
         (
-            f"pass^{passed.k}: {passed.k} trials of a task all succeed",
+            f"pass^{passed.k}: "
+            + ("a trial of a task succeeds" if passed.k == 1 else f"{passed.k} trials of a task all succeed"),
             f"{passed.value:.3f} over {counted(passed.n_tasks, 'task')}",
         )
         for passed in tasks.pass_all
@@ -194,7 +202,9 @@ def _ends_table(facts: Facts) -> Table | None:
 def _call_sentences(calls: CallCounts) -> tuple[str, ...]:
     if not calls.n_calls:
         return ("The log has no tool calls.",)
-    statuses = ", ".join(f"{printable(name)} {n:,}" for name, n in calls.arguments_status.items())
+    statuses = ", ".join(
+        f"{n:,} {ARGUMENTS_IN_WORDS.get(name, printable(name))}" for name, n in calls.arguments_status.items()
+    )
     said = [
         f"{counted(calls.n_calls, 'call')} of {counted(len(calls.tools), 'tool')}; {calls.n_failures:,} failed "
         f"({percent(calls.n_failures / calls.n_calls)})."
@@ -272,7 +282,7 @@ def percent(share: float | None) -> str:
 
 
 def _range(low: int | None, median: float | None, high: int | None) -> str:
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}, median {median:g}"
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}, median {median:,g}"
 
 
 def _number(value: float | None) -> str:

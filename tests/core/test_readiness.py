@@ -287,6 +287,7 @@ def test_calls_errors_and_results_are_counted_by_tool() -> None:
     assert (calls.n_calls, calls.n_failures, calls.n_unpaired, calls.n_unpaired_last) == (7, 1, 2, 1)
     assert calls.arguments_status == {"object": 5, "json_string": 1, "malformed": 1}
     assert (calls.n_unreadable_arguments, calls.n_parallel) == (1, 1)
+    assert "Arguments: 5 as an object, 1 as a text of JSON, 1 malformed" in as_markdown(report_of(CALLS))
 
 
 def test_endings_and_sequences_are_counted() -> None:
