@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from .theme import MUTED, SUPPORTED, TRUTH, UNSUPPORTED, house_layout, label
 
-ROW_HEIGHT = 34
+ROW_HEIGHT = 42  # pixels: a title has up to two lines
 Interval = tuple[float, float, float]  # value, low, high
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 import offrl_core as orl
 from offrl_core.dataset import Dataset
@@ -49,8 +50,10 @@ def render_deployed(now: work.Current, models: Mapping[str, TrainedModel], whose
         )
     )
     data = layout.safe_csv(_everything(now, models))
-    st.download_button("Download the truth", data, "truth.csv", "text/csv", icon=":material/download:")
-    _render_trial(now, models, here)
+    with st.container(horizontal=True):
+        st.download_button("Download the truth", data, "truth.csv", "text/csv", icon=":material/download:")
+        place_of_button = st.container(width="content")
+    _render_trial(now, models, here, place_of_button)
 
 
 def changed_world(now: work.Current, models: Mapping[str, TrainedModel]) -> str:
@@ -75,12 +78,14 @@ def _has_moved(dataset: Dataset, model: TrainedModel, deployment: str) -> bool:
     return abs(here - then) > 5e-4
 
 
-def _render_trial(now: work.Current, models: Mapping[str, TrainedModel], deployment: str) -> None:
+def _render_trial(
+    now: work.Current, models: Mapping[str, TrainedModel], deployment: str, place_of_button: DeltaGenerator
+) -> None:
     """What luck does to an experiment: sampled episodes beside the exact value, once somebody asked for them."""
     asked = st.session_state.setdefault("w:trials", set())
     trial = (deployment, *(work.policy_key(now.dataset, model) for model in models.values()))
     label = f"Try it: sample {N_TRIAL} episodes of each"
-    st.button(label, icon=":material/casino:", key="w:trial", on_click=asked.add, args=(trial,))
+    place_of_button.button(label, icon=":material/casino:", key="w:trial", on_click=asked.add, args=(trial,))
     if trial in asked:
         layout.render_wide(_trials(trial, now.world, now.dataset, dict(models)), "policy", {})
         st.caption(
