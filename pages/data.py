@@ -27,9 +27,14 @@ def render_episodes(now: work.Current) -> None:
     )
     st.markdown(f"##### Episodes: {len(table):,} of {dataset.n_episodes:,} shown, {told}")
     columns = {
-        "episode_id": st.column_config.TextColumn(width="large"),
+        "episode_id": st.column_config.TextColumn("episode", width="medium"),
+        "task": None if table["task"].isna().all() else st.column_config.TextColumn(),
         "steps": st.column_config.NumberColumn(width="small"),
+        "return_undiscounted": st.column_config.NumberColumn("return", help="Sum of the rewards, undiscounted."),
         "success": st.column_config.CheckboxColumn(dataset.success_in_words.removeprefix("with a "), width="small"),
+        "ended": st.column_config.CheckboxColumn(width="small", help="The task ended (terminal)."),
+        "cut": st.column_config.CheckboxColumn(width="small", help="A limit stopped the episode (timeout)."),
+        "behavior_policy": st.column_config.TextColumn("agent", help="Who acted: the behavior policy."),
     }
     event = st.dataframe(
         table,
@@ -49,6 +54,9 @@ def render_episodes(now: work.Current) -> None:
 
 navigation.require_app()
 st.title("Data")
+st.markdown(
+    "Choose a log in the bar above, make one here, or load your own agent's; then read what happened, step by step."
+)
 with st.expander("Generate a log with dials", icon=":material/casino:", expanded=state.get("data") == work.GENERATED):
     generate.render_dials()
 with st.expander(

@@ -67,7 +67,7 @@ def _render_message(role: str, text: str, acting: bool) -> None:
 
 
 def _render_step(step: pd.Series, *, marked: bool) -> None:
-    with st.container(border=True):
+    with st.container(gap="xxsmall"):
         reward = "no reward logged here" if pd.isna(step["reward"]) else f"reward {step['reward']:+zg}"
         mark = ":material/arrow_forward: " if marked else ""
         st.markdown(f"{mark}**{int(step['t'])}** · {layout.inline_code(str(step['action']))} · {reward}")
