@@ -11,7 +11,7 @@ from offrl_core.importers.step_guess import guess_mapping
 from offrl_core.importers.step_leaks import leaks_in
 from offrl_core.importers.step_mapping import StepMapping, fingerprint
 from offrl_core.importers.step_table import preview
-from pages._ui import layout, loading, mapping_form, mappings, navigation, work
+from pages._ui import layout, loading, mapping_form, mappings, navigation, report, work
 
 NOTEBOOK = """import offrl_core as orl
 
@@ -77,9 +77,8 @@ def render_page(upload: loading.Upload) -> None:
     if not upload.error and upload.mapping is None and upload.format != "step_table":
         known = work.chosen_log().report.format
         if known not in ("", "step_table"):
-            st.info(
-                f"These files were read as {layout.plain(known)}, a known format: you need no mapping, but can make one."
-            )
+            title = layout.plain(report.format_title(known))
+            st.info(f"These files were read as {title}, a known format: you need no mapping, but can make one.")
     mapping = mapping_form.render(values, saved or guess, f"w:map:{fingerprint(values)}")
     for leak in leaks_in(values, mapping):
         layout.error(leak.sentence)

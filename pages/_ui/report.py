@@ -33,8 +33,7 @@ def render_report(now: work.Current) -> None:
         st.caption(f":material/content_cut: {layout.plain(sentence, 300)}")
     if report.torn:
         st.caption(f":material/content_cut: {layout.plain(report.torn_sentence(), 400)}", help=layout.tip("torn"))
-    titles = [spec.title for name in report.format.split(", ") if (spec := orl.IMPORTERS.get(name))]
-    st.caption(f"Read as {' and '.join(titles) or report.format}: {layout.plain(report.why, 300)}")
+    st.caption(f"Read as {format_title(report.format)}: {layout.plain(report.why, 300)}")
     for note in report.notes:
         st.caption(f":material/info: {layout.plain(note, 400)}")
     if report.problems:
@@ -48,6 +47,13 @@ def render_report(now: work.Current) -> None:
             help="The model decided once and called several tools. As separate rows the second call has no result of the first "
             "in its state; joined they are one action such as “search + weather”. Makes a new log; this one stays.",
         )
+
+
+def format_title(format_names: str) -> str:
+    """Formats of an import in words; a name that isn't registered as it is."""
+    return " and ".join(
+        orl.IMPORTERS[name].title if name in orl.IMPORTERS else name for name in format_names.split(", ")
+    )
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
