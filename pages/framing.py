@@ -147,7 +147,6 @@ if now.world:
     before = None
 else:
     before = framing_history.previous(now)
-    framing_history.render_buttons()
     framing_form.render_form(now)
 render_sentence(now)
 if now.dataset is not None:

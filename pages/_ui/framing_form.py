@@ -78,7 +78,9 @@ def render_form(now: work.Current) -> None:
     if problem and problem[0] not in st.session_state:  # its widget was left behind on another visit of the page
         problem = st.session_state.pop(PROBLEM) and None
     choices, offers = now.framing, framing_offers(now.log)
-    _render_preset(now, choices, offers)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        _render_preset(now, choices, offers)
+        framing_history.render_buttons()
     state_column, action_column, reward_column = st.columns([1.4, 1, 1], gap="large")
     with state_column:
         st.markdown("##### State")

@@ -44,7 +44,6 @@ def render_buttons() -> None:
     """Undo and Redo."""
     history = _history()
     at, n = history["at"], len(history["links"])
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.button("Undo", icon=":material/undo:", disabled=at < 1, on_click=_go, args=(-1,), key="w:framing_undo")
-        st.button("Redo", icon=":material/redo:", disabled=at > n - 2, on_click=_go, args=(1,), key="w:framing_redo")
-        st.caption(f"Framing {at + 1} of {n} in this session", width="content")
+    st.button("Undo", icon=":material/undo:", disabled=at < 1, on_click=_go, args=(-1,), key="w:framing_undo")
+    st.button("Redo", icon=":material/redo:", disabled=at > n - 2, on_click=_go, args=(1,), key="w:framing_redo")
+    st.caption(f"Framing {at + 1} of {n} in this session", width="content")
