@@ -51,29 +51,28 @@ def render_no_values(now: work.Current, known: bool) -> None:
 def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
     """Row numbers of the states to show, filtered and sorted as chosen."""
     tasks = dataset.tasks
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    st.selectbox(
+        "Order",
+        list(SORTS),
+        format_func=SORTS.get,
+        **state.bound("sort"),
+        width=240,
+    )
+    if 1 < len(tasks) <= 500:
         st.selectbox(
-            "Order",
-            list(SORTS),
-            format_func=SORTS.get,
-            **state.bound("sort"),
-            width=260,
+            "Task",
+            ["", *tasks],
+            format_func=lambda task: task[:60] or "all tasks",
+            **state.bound("task"),
+            width=240,
         )
-        if 1 < len(tasks) <= 500:
-            st.selectbox(
-                "Task",
-                ["", *tasks],
-                format_func=lambda task: task[:60] or "all tasks",
-                **state.bound("task"),
-                width=260,
-            )
-        state.set_widget("w:only", bool(state.get("only")))
-        st.checkbox(
-            "Only unsupported choices",
-            key="w:only",
-            on_change=lambda: state.put("only", "1" if st.session_state["w:only"] else ""),
-            help="States where the policy picks an action the log doesn't support.",
-        )
+    state.set_widget("w:only", bool(state.get("only")))
+    st.checkbox(
+        "Only unsupported choices",
+        key="w:only",
+        on_change=lambda: state.put("only", "1" if st.session_state["w:only"] else ""),
+        help="States where the policy picks an action the log doesn't support.",
+    )
     keep = np.ones(len(table), dtype=bool)
     if state.get("task"):
         keep &= table["state"].isin(dataset.states_of_task(state.get("task"))).to_numpy()
@@ -120,16 +119,19 @@ def render_values(now: work.Current, model: TrainedModel, true_q: FloatArray | N
         evidence.render_evidence(dataset, model, true_q, state.get("min_count"))
         return
     table = state_table(dataset, model, true_q, state.get("min_count"))
-    rows = ordered_states(dataset, table)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        opened = model.q_values is not None and ledger.render_choice()
+        rows = ordered_states(dataset, table)
     if not len(rows):
         st.info("No state meets this filter.")
         return
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        opened = model.q_values is not None and ledger.render_choice()
+    place = st.container(horizontal=True, vertical_alignment="bottom")
+    with place:
         q_values = model.q_values if opened else sweeps.frame_at_sweep(model)
     if len(rows) > MANY_STATES and q_values is not None:
         bands.render_bands(dataset, rows, q_values, supported)
-    shown = rows[layout.pager("first", len(rows), ROWS, "States")]
+    with place:  # after the bands: a click on them moves the window
+        shown = rows[layout.pager("first", len(rows), ROWS, "States")]
     actions = np.flatnonzero(dataset.valid_mask[shown].any(axis=0))
     cut = np.ix_(shown, actions)
     if opened:

@@ -127,7 +127,6 @@ def make_q_maps(
     if learned is not None and true is not None:
         panels.append(("Learned minus exact", learned - true, DIFFERENCE_SCALE))
     layout = house_layout(height=figure_height(len(states), actions))
-    layout |= {"margin": layout["margin"] | {"t": 56}, "annotations": []}
     layout["yaxis"] |= _state_axis(states)
     bound = colour_limit([table for table in (learned, true) if table is not None], supported)
     traces: list[dict[str, Any]] = []
@@ -137,10 +136,15 @@ def make_q_maps(
     for i, (title, values, scale) in enumerate(panels):
         x_axis = "x" if i == 0 else f"x{i + 1}"
         start = i * (width + gap)
-        layout["xaxis" + x_axis[1:]] = (
-            layout["xaxis"] | _action_axis(actions) | {"domain": [start, start + width], "anchor": "y"}
-        )
-        layout["annotations"].append(_panel_title(title, start))
+        layout["xaxis" + x_axis[1:]] = {
+            **layout["xaxis"],
+            **_action_axis(actions),
+            # On top, where a tall map is read first; as the title of its axis the panel's stands above the names, however tilted.
+            "side": "top",
+            "title": {"text": f"<b>{label(title)}</b>", "standoff": 8},
+            "domain": [start, start + width],
+            "anchor": "y",
+        }
         limit = bound if scale is VALUE_SCALE else largest([values])
         shown = np.where(valid, values, np.nan)
         texts = [
@@ -241,20 +245,6 @@ def _heatmap(values: FloatArray, scale: Scale, limits: tuple[float, float]) -> d
     }
 
 
-def _panel_title(title: str, start: float) -> dict[str, Any]:
-    return {
-        "text": f"<b>{label(title)}</b>",
-        "x": start,
-        "y": 1,
-        "xref": "paper",
-        "yref": "paper",
-        "xanchor": "left",
-        "yanchor": "bottom",
-        "yshift": 6,
-        "showarrow": False,
-    }
-
-
 def _action_axis(actions: Sequence[str]) -> dict[str, Any]:
     """Every action is named: many ones stand upright, as tilted names of narrow columns lie on each other."""
     n = len(actions)
@@ -262,7 +252,8 @@ def _action_axis(actions: Sequence[str]) -> dict[str, Any]:
     return {
         "tickvals": list(range(n)),
         "ticktext": short_labels(actions, ACTION_LENGTH),
-        **tilt,  # a few short names turn by themselves where they must
+        "autotickangles": [0, -40, -90],  # a few short names turn by themselves where they must
+        **tilt,
         "tickfont": {"size": _action_font(n)},
         "range": [-0.5, n - 0.5],
         "showgrid": False,

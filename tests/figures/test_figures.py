@@ -71,7 +71,8 @@ def test_unsupported_valid_pairs_are_hatched_and_nothing_else():
 
 def test_without_learned_values_the_exact_ones_stand_alone_with_their_marks():
     figure = make_q_maps(STATES, ACTIONS, None, Q, COUNTS, VALID, SUPPORTED, [0, 1])
-    assert [note.text for note in figure.layout.annotations] == ["<b>Exact Q of this policy</b>"]
+    assert figure.layout.xaxis.title.text == "<b>Exact Q of this policy</b>"
+    assert "xaxis2" not in figure.layout.to_plotly_json()
     (hatching,) = trace(figure, "unsupported")
     assert cells_of(hatching) == {(1.0, 0.0), (2.0, 1.0)}
     assert np.array_equal(np.asarray(figure.data[0].z, dtype=float), Q.astype(np.float32), equal_nan=True)
