@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def make_support_map(
     shades = np.where(valid & (counts > 0), np.log10(np.maximum(counts, 1)), np.nan)
     ticks = [value for value in (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000) if value <= top]
     limits = (0.0, max(float(np.log10(top)), 0.3))
-    numbers = _numbers(counts.astype(float), valid, "{:,.0f}", shades, COUNT_SCALE, limits)
+    numbers = _numbers(counts.astype(float), valid, "{:,.0f}".format, shades, COUNT_SCALE, limits)
     heatmap = {
         **_heatmap(shades, COUNT_SCALE, limits),
         "showscale": not numbers,  # else the cells say it, and the scale only takes their room
@@ -155,7 +155,7 @@ def make_q_maps(
             for s, state in enumerate(states)
         ]
         heatmap = _heatmap(shown, scale, (-limit, limit))
-        numbers = _numbers(shown, valid, "{:+z.2f}", shown, scale, (-limit, limit))
+        numbers = _numbers(shown, valid, "{:+z.2f}".format, shown, scale, (-limit, limit))
         written += numbers
         marks = _marks(states, actions, valid, supported, texts, numbers, hatch=i == 0)
         traces += [{**trace, "xaxis": x_axis} for trace in (heatmap, _chosen_marks(chosen, valid), *marks)]
@@ -173,7 +173,7 @@ def make_table_map(
     *,
     scale: Scale,
     limits: tuple[float, float],
-    form: str,
+    form: Callable[[float], str],
     title: str = "",
 ) -> go.Figure:
     """Any table over states and actions as a map: unsupported hatched, invalid blank; every cell can be clicked.
@@ -187,7 +187,7 @@ def make_table_map(
         texts: (S, A) what hovering says, safe as markup.
         scale: Plotly colour scale.
         limits: lowest and highest value of the scale.
-        form: how a number is written in its cell, "{:.0%}" say.
+        form: how a number is written in its cell, "{:.0%}".format say.
         title: plain text.
     """
     layout = house_layout(height=figure_height(len(states), actions), title=title)
@@ -291,7 +291,7 @@ def _map_width(
 def _numbers(
     values: FloatArray,
     valid: BoolArray,
-    form: str,
+    form: Callable[[float], str],
     shades: FloatArray,
     scale: Scale,
     limits: tuple[float, float],
@@ -320,7 +320,7 @@ def _numbers(
             "x": columns.astype(np.int16),
             "y": rows.astype(np.int16),
             "mode": "text",
-            "text": [form.format(value) for value in values[cells]],
+            "text": [form(value) for value in values[cells]],
             "textfont": {"size": 12, **ink},
             "selected": KEPT_INK,
             "hoverinfo": "skip",

@@ -111,7 +111,7 @@ def make_ledger_map(
         texts,
         scale=SHARE_SCALE,
         limits=(0.0, 1.0),
-        form="{:.0%}",
+        form="{:.0%}".format,
     )
 
 

@@ -62,9 +62,14 @@ def make_visit_map(
         texts,
         scale=COUNT_SCALE,
         limits=(0.0, max(top, 1e-9)),
-        form="{:.2f}",
+        form=_visits_in_short,
         title=title,
     )
+
+
+def _visits_in_short(visits: float) -> str:
+    """Two decimals; what is rarer than they can tell isn't shown as never."""
+    return f"{visits:.2f}" if visits >= 0.005 else "≈0"
 
 
 def make_distance(total_variation: FloatArray) -> go.Figure:

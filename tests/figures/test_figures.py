@@ -399,8 +399,9 @@ def test_names_of_a_flow_stay_apart():
 
 
 def test_visits_have_no_shade_where_nobody_goes():
-    visits = np.array([[0.5, 0.0, 0.2], [0.0, 1.0, 0.3]])
+    visits = np.array([[0.5, 0.0, 0.2], [0.0, 1.0, 0.004]])
     figure = make_visit_map(STATES, ACTIONS, visits, VALID, SUPPORTED, title="The log", top=1.0)
+    assert [text for numbers in trace(figure, "numbers") for text in numbers.text] == ["0.50", "0.20", "1.00", "≈0"]
     assert np.isnan(figure.data[0].z[0, 1])
     (cells,) = trace(figure, "cells")
     assert "0.500 visits per episode" in cells.text[0]
