@@ -41,9 +41,8 @@ def read_edit(now: work.Current, kind: str, beside: DeltaGenerator) -> CoverageE
         )
         return orl.DropAction(action, where.strip(), read_how(now, list(HOW_CHOICES)))
     if kind == "where":
-        where = beside.text_input(
-            "Drop where (SQL condition)", key="w:new_where", placeholder="error IS NOT NULL AND t > 3"
-        )
+        example = "error IS NOT NULL AND t > 3"
+        where = beside.text_input("Drop where (SQL condition)", key="w:new_where", placeholder=example)
         how = read_how(now, ["episodes", "transitions"])
         return orl.DropWhere(where, how) if where.strip() else None
     if kind == "keep":
@@ -157,9 +156,8 @@ def render_maps(before: Dataset, after: Dataset) -> None:
         layout.render_figure(figure, key="before", alt=f"Counts before the edits, {len(shown)} states")
     with right:
         figure = map_of(after, shown, used, "After", top)
-        points = layout.render_figure(
-            figure, key="after", alt=f"Counts after the edits, {len(shown)} states", select=True
-        )
+        alt = f"Counts after the edits, {len(shown)} states"
+        points = layout.render_figure(figure, key="after", alt=alt, select=True)
     evidence.take_click(points)
     evidence.render_evidence(after, None, None, state.get("min_count"))
 
