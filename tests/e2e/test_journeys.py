@@ -208,7 +208,7 @@ def test_a_run_outlives_the_tab_that_started_it(page, browser, server):
     page.goto("about:blank")
     later = browser.new_context(base_url=server).new_page()
     later.goto(link)
-    see(later, "Success is exact where a world is known", timeout=60_000)
+    see(later, "episodes solved, exactly", timeout=60_000)
     assert not later.get_by_role("button", name=re.compile("^Train ")).count()
     later.context.close()
 
