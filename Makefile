@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PORT ?= 8501
-HOST ?= localhost
+# Not from the environment, where some shells keep the machine's own name under HOST.
+HOST := localhost
 
 .PHONY: help run test e2e check format bench data docs clean
 help:  ## show this list
