@@ -109,7 +109,10 @@ class Accounts:
             if number in kept.get(file, NONE):
                 for name, members in group.items():
                     found[name].append(np.array(members, dtype=np.int64))
-        return {file: np.unique(np.concatenate(numbers)) for file, numbers in found.items()}
+        return {
+            file: numbers[0] if len(numbers) == 1 else np.unique(np.concatenate(numbers))
+            for file, numbers in found.items()
+        }
 
     def lost(self, behind: Mapping[str, IntArray]) -> dict[str, IntArray]:
         """Numbers of the lost records, rising, by file: something of them was set aside, and no step rests on them.

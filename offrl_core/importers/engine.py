@@ -74,19 +74,30 @@ def read_files(
     report.why = "chosen by hand" if format else reasons(sources)
     parts, raw = _read_each_format(sources, specs, report)
     report.n_steps = sum(one.n for one in parts.values())
-    behind = report.accounts.behind_steps(raw.numbers())
-    report.settle(behind, {source.name: specs[source.format].unit for source in sources})
+    _settle(sources, specs, parts, raw, report)
     if not report.n_steps:
         _locate_problems(sources, report)
         raise _nothing_read(report)
-    if report.n_lost:
-        for key, one in parts.items():
-            report.torn += torn_episodes(one, report.accounts, behind, numbered=specs[key].by_columns)
     steps, report.n_episodes = in_order(list(parts.values()), report)
     _locate_problems(sources, report)
     if progress:
         progress(1.0)
     return Imported(steps, raw, report)
+
+
+def _settle(
+    sources: Sequence[Source],
+    specs: Mapping[str, ImporterSpec],
+    parts: Mapping[str, StepParts],
+    raw: RawRecords,
+    report: ImportReport,
+) -> None:
+    """Say what became of each record, and which episodes are torn."""
+    behind = report.accounts.behind_steps(raw.numbers())
+    report.settle(behind, {source.name: specs[source.format].unit for source in sources})
+    if report.n_lost:
+        for key, one in parts.items():
+            report.torn += torn_episodes(one, report.accounts, behind, numbered=specs[key].by_columns)
 
 
 # -- files ---------------------------------------------------------------------------------------------------

@@ -112,6 +112,11 @@ class _Part(NamedTuple):
     offsets: IntArray | None
 
 
+def _rising(numbers: IntArray) -> IntArray:
+    """Each number once, rising; most are so already, and to sort millions of them takes memory."""
+    return numbers if bool((numbers[1:] > numbers[:-1]).all()) else np.unique(numbers)
+
+
 class RawRecords:
     """The raw texts of records by file and number; only records that gave a step."""
 
@@ -163,7 +168,7 @@ class RawRecords:
         found: dict[str, list[IntArray]] = {}
         for part in self._parts:
             found.setdefault(part.source, []).append(part.numbers)
-        numbers = {source: np.unique(np.concatenate(arrays)) for source, arrays in found.items()}
+        numbers = {source: _rising(np.concatenate(arrays)) for source, arrays in found.items()}
         for source in {source for source, _ in self._dropped}:
             dropped = [number for name, number in self._dropped if name == source]
             numbers[source] = np.setdiff1d(numbers[source], dropped)

@@ -67,7 +67,10 @@ def report_broken_arguments(steps: pa.Table, report: ImportReport) -> None:
 
     What is marked as an invalid action is left to whoever marked it.
     """
-    broken = pc.and_(pc.equal(steps["arguments_status"], "malformed"), pc.not_equal(steps["action_type"], "invalid"))
+    malformed = pc.equal(steps["arguments_status"], "malformed")
+    if not pc.any(malformed).as_py():
+        return
+    broken = pc.and_(malformed, pc.not_equal(steps["action_type"], "invalid"))
     for row in steps.filter(broken).select(("source_file", "record", "action", "arguments_raw")).to_pylist():
         text = row["arguments_raw"] or ""
         reason = parse_json(text)[1] or "no object"
