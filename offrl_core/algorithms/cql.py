@@ -134,11 +134,11 @@ def penalised_fit(
 
     q_values = np.where(active, start, np.where(valid, targets, 0.0))
     softmax, loss = look(q_values)
+    # Values of 1e16, say, leave a gradient of rounding errors that no step makes smaller.
+    settled = 1e-13 * (1 + alpha) + 4 * np.finfo(float).eps * pull * np.maximum(np.abs(q_values), np.abs(targets))
     for _ in range(100):
         gradient = pull * (q_values - targets) + alpha * (softmax - behavior_probabilities)
-        # Values of 1e16, say, leave a gradient of rounding errors that no step makes smaller.
-        rounding = 4 * np.finfo(float).eps * pull * np.maximum(np.abs(q_values), np.abs(targets))
-        if (np.abs(gradient) <= 1e-13 * (1 + alpha) + rounding).all():
+        if (np.abs(gradient) <= settled).all():
             break
         diagonal = weights + alpha * softmax
         scaled, ratio = gradient / diagonal, softmax / diagonal
