@@ -76,8 +76,10 @@ def _render(owner: str, shown: Collection[str]) -> None:
         key = training.run_ids[0]
         with st.container(horizontal=True, vertical_alignment="center", key=f"w:other:{key}"):
             st.markdown(f":material/hourglass: Also training: **{_told(training, jobs)}**", width="content")
-            st.button("Show", key=f"w:show_other:{key}", on_click=_show, args=(training,), type="tertiary")
-            st.button("Stop", key=f"w:stop_other:{key}", on_click=_stop, args=(jobs,), type="tertiary")
+            show = st.button("Show", key=f"w:show_other:{key}", on_click=_show, args=(training,), type="tertiary")
+            stop = st.button("Stop", key=f"w:stop_other:{key}", on_click=_stop, args=(training, jobs), type="tertiary")
+            if show or stop:
+                st.rerun()  # the whole page, of which this is a part
 
 
 def _told(training: Asked, jobs: list[Job]) -> str:
@@ -96,6 +98,8 @@ def _show(training: Asked) -> None:
     state.put("shown", training.algorithm)
 
 
-def _stop(jobs: list[Job]) -> None:
+def _stop(training: Asked, jobs: list[Job]) -> None:
+    told = _told(training, jobs)
     for job in jobs:
         job.stop()
+    st.toast(f"{told}: stopped. Under the choices it was started with it can go on, or be kept.")

@@ -128,7 +128,12 @@ def _learn() -> None:
 
 def render_dials() -> None:
     """What can be changed beside the covered range."""
-    with st.popover("More", icon=":material/tune:"):
+    more = st.popover("More", icon=":material/tune:", key="w:cart_more", on_change="rerun")
+    if (
+        not more.open
+    ):  # drawn before it is opened, fields would show their least values: the browser makes them only then
+        return
+    with more:
         st.number_input("Episodes of five steps", 10, 5000, step=100, **state.bound("cart_episodes"))
         st.number_input("Seed", 0, 2**31, **state.bound("seed"), help="Of the log and of the learners.")
         for learner, (parameter, field) in DIALS.items():

@@ -63,7 +63,7 @@ def _render_card(card: DecisionCard, changed: str) -> None:
     icon, words = VERDICTS[card.verdict]
     with st.container(border=True):
         st.markdown(f"{icon} **{layout.plain(card.headline, 600)}**")
-        st.caption(words)
+        st.caption(f"as if nothing had changed: {words}" if changed else words)
         if changed:
             st.markdown(f"- :material/warning: {layout.plain(changed, 600)}")
         for reason in card.reasons:

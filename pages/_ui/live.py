@@ -229,12 +229,14 @@ def _render_keep(training: Training, runs: list[SeedRun]) -> None:
         key=f"w:keep:{training.run_ids[0]}",
         on_click=_keep,
         args=(training.dataset, training.algorithm, n_steps),
-        help="Makes this the budget and ends there: a whole run, for the other pages, pins and links.",
+        help="Makes this the budget, one step more than there are, and ends there: a whole run, for the other pages, pins "
+        "and links. Runs belong to their budget: those of other learners stand under theirs.",
     )
 
 
 def _keep(dataset: Dataset, algorithm: str, n_steps: int) -> None:
     parameters.set_parameter(algorithm, "n_steps", n_steps)
+    state.put("shown", algorithm)
     training_of(dataset, algorithm).start()
 
 

@@ -58,4 +58,7 @@ def _why_none(dataset: Dataset, algorithm: str) -> str:
     title = orl.ALGORITHMS[algorithm].title
     if any(run.unfinished for run in beside.training_of(dataset, algorithm).runs()):
         return f"{title} is being trained: the page Train shows how far it is. Once it is done, it is shown here."
-    return f"{title} takes a while: train it on the page Train, and it is shown here."
+    return (
+        f"{title} takes a while: train it on the page Train, and it is shown here. Runs belong to their budget, seeds and "
+        "parameters."
+    )

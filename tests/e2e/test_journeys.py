@@ -218,6 +218,11 @@ def test_a_reloaded_page_may_stop_what_it_started_and_it_goes_on_or_is_kept(page
     settle(page)
     page.get_by_role("button", name=re.compile("^Train ")).click()
     see(page, re.compile("gradient step [0-9,]+ of 100,000"))
+    page.goto("/train?learners=cql_neural&data=calculator_without_mul&seeds=1&seed=3&budget=500")
+    see(page, re.compile("Also training: Neural CQL, 1 seed, gradient step"))
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url(lambda url: "budget=100000" in url)
+    see(page, re.compile("gradient step [0-9,]+ of 100,000, "))
     page.reload()
     steps = []
     for _ in range(2):
@@ -279,6 +284,19 @@ def test_a_triangle_of_a_grid_opens_its_evidence_in_each_of_its_pictures(page):
     settle(page)
     click_cell(page, "grid-Visits", "row 3, column 0", "up")
     page.get_by_role("heading", name="up in row 3, column 0").wait_for()
+
+
+def test_the_dials_of_continuous_show_their_values_when_they_are_opened(page):
+    """After a click elsewhere; what is drawn before it is opened would show its least value."""
+    page.goto("/continuous?seed=3&cart_episodes=50")
+    page.get_by_role("button", name="Learn").click()
+    see(page, "gradient steps")
+    settle(page)
+    page.get_by_role("button", name="More").click()
+    dials = page.locator("[data-testid=stPopoverBody] input")
+    dials.first.wait_for()
+    settle(page)
+    assert [dial.input_value() for dial in dials.all()] == ["50", "3", "2.50", "1.00"]
 
 
 def test_continuous_actions_learn_while_one_looks_and_stop_and_go_on(page):
