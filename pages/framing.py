@@ -56,11 +56,9 @@ def render_mixed(dataset: Dataset) -> None:
         f"nothing later can explain the difference: **{found.n_mixed_ending:,} of {found.n_ending:,}**, with "
         f"{found.mixed_ending_visits:,} of {found.ending_visits:,} visits."
     )
-    state.set_widget("w:only_endings", bool(state.get("only_endings")))
     st.toggle(
         "Only pairs that end the episode",
-        key="w:only_endings",
-        on_change=lambda: state.put("only_endings", "1" if st.session_state["w:only_endings"] else ""),
+        **state.bound_switch("only_endings"),
         help="Elsewhere, later actions have their share in the difference.",
     )
     only = bool(state.get("only_endings"))

@@ -66,11 +66,9 @@ def ordered_states(dataset: Dataset, table: pd.DataFrame) -> np.ndarray:
             **state.bound("task"),
             width=240,
         )
-    state.set_widget("w:only", bool(state.get("only")))
     st.checkbox(
         "Only unsupported choices",
-        key="w:only",
-        on_change=lambda: state.put("only", "1" if st.session_state["w:only"] else ""),
+        **state.bound_switch("only"),
         help="States where the policy picks an action the log doesn't support.",
     )
     keep = np.ones(len(table), dtype=bool)

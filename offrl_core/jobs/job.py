@@ -159,6 +159,11 @@ class Job:
         return self._task.state
 
     @property
+    def is_final(self) -> bool:
+        """Whether the state won't change any more."""
+        return self._task.is_final
+
+    @property
     def place(self) -> int:
         """Place in the line: 1 is next; 0 once it had its first turn."""
         return self._engine.place(self._task)

@@ -34,7 +34,7 @@ class Asked:
     def unfinished(self, owner: str) -> list[Job]:
         """Its runs that wait or run and that this owner still wants."""
         jobs = [orl.find_job(run_id, owner) for run_id in self.run_ids]
-        return [job for job in jobs if job and job.state in ("queued", "running") and job.is_wanted_here]
+        return [job for job in jobs if job and not job.is_final and job.is_wanted_here]
 
 
 @st.cache_resource(show_spinner=False)

@@ -23,8 +23,6 @@ from offrl_core.training import run_id
 
 from . import also_training, browser, parameters, state
 
-UNFINISHED = ("queued", "running")
-
 
 @dataclass(frozen=True, slots=True)
 class SeedRun:
@@ -51,7 +49,7 @@ class SeedRun:
     @property
     def unfinished(self) -> bool:
         """Whether it waits or runs."""
-        return self.state in UNFINISHED
+        return self.model is None and self.job is not None and not self.job.is_final
 
     @property
     def can_go_on(self) -> bool:
@@ -142,7 +140,7 @@ def _found(seed: int, run: str) -> SeedRun:
     job = orl.find_job(run, browser.identity())
     if job is not None and job.state == "succeeded":
         return SeedRun(seed, run, job, job.result())
-    if job is not None and job.state in UNFINISHED:
+    if job is not None and not job.is_final:
         return SeedRun(seed, run, job, None)
     try:  # a job that was stopped or failed here may have been done elsewhere
         return SeedRun(seed, run, job, _stored(run, str(runs_directory())))

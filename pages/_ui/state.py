@@ -191,6 +191,13 @@ def bound(name: str, place: str = "") -> dict[str, Any]:
     return {"key": key, "on_change": take, "args": (name, key)}
 
 
+def bound_switch(name: str) -> dict[str, Any]:
+    """Keyword arguments that bind a switch to a field that is "1" or empty."""
+    key = f"w:{name}"
+    set_widget(key, bool(get(name)))
+    return {"key": key, "on_change": lambda: put(name, "1" if st.session_state[key] else "")}
+
+
 def take(name: str, key: str = "") -> None:
     """Callback of a bound widget: its value becomes the field's. A cleared choice keeps the old one."""
     value = st.session_state[key or f"w:{name}"]
