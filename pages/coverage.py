@@ -5,7 +5,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 import offrl_core as orl
-from offrl_core.coverage_edits import HOW_CHOICES, VERSION_COLUMNS, CoverageEdit, edits_to_link
+from offrl_core.coverage_edits import HOW_CHOICES, VERSION_COLUMNS, CoverageEdit
 from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import choices_first
 from offrl_core.figures.heatmaps import make_support_map
@@ -73,11 +73,6 @@ def default_action(now: work.Current) -> int:
     return names.index("mul") if "mul" in names else len(names) - 1
 
 
-def add_edit(edit: CoverageEdit) -> None:
-    """Append an edit; the chip appears in the bar."""
-    state.put("edits", edits_to_link([*work.current_edits(), edit]))
-
-
 def render_form(now: work.Current) -> None:
     """Choose, describe, preview, apply."""
     left, right = st.columns(2)
@@ -97,7 +92,9 @@ def render_form(now: work.Current) -> None:
     )
     again = edit in now.edits
     label = "This is already taken away" if again else "Take it away"
-    st.button(label, type="primary", icon=":material/content_cut:", on_click=add_edit, args=(edit,), disabled=again)
+    st.button(
+        label, type="primary", icon=":material/content_cut:", on_click=work.add_edit, args=(edit,), disabled=again
+    )
 
 
 def render_removed(now: work.Current) -> None:

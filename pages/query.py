@@ -7,7 +7,6 @@ import pandas as pd
 import streamlit as st
 
 import offrl_core as orl
-from offrl_core.coverage_edits import edits_to_link
 from offrl_core.figures.query import make_bars
 from offrl_core.framing import FRAMED_COLUMNS
 from offrl_core.predicates import condition_of
@@ -96,11 +95,6 @@ def guessed_chart(frame: pd.DataFrame) -> tuple[str, str, str] | None:
     return None
 
 
-def add_condition(condition: str, how: str) -> None:
-    """Make the condition a coverage edit."""
-    state.put("edits", edits_to_link([*work.current_edits(), orl.DropWhere(condition, how)]))
-
-
 def render_predicate(now: work.Current, sql: str) -> None:
     """Use the WHERE of the query, or a condition of one's own, as a coverage edit."""
     with st.expander("Use a condition as a coverage edit", icon=":material/content_cut:"):
@@ -129,7 +123,7 @@ def render_predicate(now: work.Current, sql: str) -> None:
             st.caption(
                 f"{layout.plain(edit.sentence, 300)} Would leave {after.n_steps:,} steps in {after.n_episodes:,} episodes."
             )
-            st.button("Take it away", icon=":material/content_cut:", on_click=add_condition, args=(edit.where, how))
+            st.button("Take it away", icon=":material/content_cut:", on_click=work.add_edit, args=(edit,))
 
 
 navigation.require_app()

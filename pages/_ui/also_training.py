@@ -99,7 +99,10 @@ def _show(training: Asked) -> None:
 
 
 def _stop(training: Asked, jobs: list[Job]) -> None:
-    told = _told(training, jobs)
-    for job in jobs:
+    going = [job for job in jobs if not job.is_final]
+    if not going:
+        return  # the click came twice
+    told = _told(training, going)
+    for job in going:
         job.stop()
     st.toast(f"{told}: stopped. Under the choices it was started with it can go on, or be kept.")

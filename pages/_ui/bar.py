@@ -5,7 +5,6 @@ from __future__ import annotations
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from offrl_core.coverage_edits import edits_to_link
 from offrl_core.wording import counted
 
 from . import layout, parameters, state, work
@@ -52,11 +51,11 @@ def _render_chips(now: work.Current) -> None:
                 change = f" (−{counted(lost, 'step')})" if lost else ""
             st.button(
                 f"{layout.plain(edit.sentence.rstrip('.'), 60)}{change}",
-                key=f"w:chip{i}",
+                key=f"w:chip:{i}:{edit.token}",
                 icon=":material/close:",
                 help=f"{layout.plain(edit.sentence, 500)} Click to undo this edit.",
-                on_click=remove_edit,
-                args=(i,),
+                on_click=work.remove_edit,
+                args=(i, edit),
             )
         if dataset is not None:
             first, last = dataset.stages[0], dataset.stages[-1]
@@ -82,10 +81,3 @@ def render_link(place: DeltaGenerator) -> None:
                 "Trace files don't travel in a link, only their names: whoever opens it loads the same files on the Data page, "
                 "and then all of it counts. The same goes for files of rewards."
             )
-
-
-def remove_edit(index: int) -> None:
-    """Take one edit out of the list."""
-    edits = list(work.current_edits())
-    del edits[index]
-    state.put("edits", edits_to_link(edits))

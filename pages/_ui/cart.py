@@ -117,13 +117,14 @@ def render_start() -> None:
         type="primary",
         icon=":material/play_arrow:",
         key="w:cart_learn",
-        on_click=_learn,
+        on_click=_put_learning,
+        args=("1",),
         help="Three learners, each from this log alone; some ten seconds of computing in all, a little at a time.",
     )
 
 
-def _learn() -> None:
-    state.put("cart_learning", "1")
+def _put_learning(value: str) -> None:
+    state.put("cart_learning", value)
 
 
 def render_dials() -> None:
@@ -182,15 +183,15 @@ def render_progress(runs: dict[str, Sliced]) -> None:
     steps, total = (sum(getattr(run.latest, name) for run in runs.values()) for name in ("step", "total"))
     with st.container(horizontal=True, vertical_alignment="center"):
         if steps < total:
-            label, icon = ("Stop", ":material/stop:") if is_learning() else ("Go on", ":material/play_arrow:")
-            st.button(label, icon=icon, key="w:cart_stop", on_click=_turn)
+            if is_learning():
+                st.button("Stop", icon=":material/stop:", key="w:cart_stop", on_click=_put_learning, args=("stopped",))
+            else:
+                st.button(
+                    "Go on", icon=":material/play_arrow:", key="w:cart_go_on", on_click=_put_learning, args=("1",)
+                )
         seconds = sum(run.seconds for run in runs.values())
         said = "done" if steps == total else "learning" if is_learning() else "stopped"
         st.progress(steps / total, text=f"{said}: {steps:,} of {total:,} gradient steps, {seconds:.1f} s of computing")
-
-
-def _turn() -> None:
-    state.put("cart_learning", "stopped" if is_learning() else "1")
 
 
 def render_learners() -> None:

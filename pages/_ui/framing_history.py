@@ -34,9 +34,9 @@ def choose(choices: FramingChoices) -> None:
     state.put("framing", choices.link)
 
 
-def _go(by: int) -> None:
+def _go(at: int) -> None:
     history = _history()
-    history["at"] += by
+    history["at"] = at
     choose(FramingChoices.from_link(history["links"][history["at"]]))
 
 
@@ -44,6 +44,6 @@ def render_buttons() -> None:
     """Undo and Redo."""
     history = _history()
     at, n = history["at"], len(history["links"])
-    st.button("Undo", icon=":material/undo:", disabled=at < 1, on_click=_go, args=(-1,), key="w:framing_undo")
-    st.button("Redo", icon=":material/redo:", disabled=at > n - 2, on_click=_go, args=(1,), key="w:framing_redo")
+    st.button("Undo", icon=":material/undo:", disabled=at < 1, on_click=_go, args=(at - 1,), key="w:framing_undo")
+    st.button("Redo", icon=":material/redo:", disabled=at > n - 2, on_click=_go, args=(at + 1,), key="w:framing_redo")
     st.caption(f"Framing {at + 1} of {n} in this session", width="content")

@@ -55,7 +55,16 @@ class Pin:
 
 def pinned() -> list[Pin]:
     """The pins of the link."""
-    return [Pin.read(token) for token in state.get("pins").split(",") if token][:MAX_PINS]
+    return [Pin.read(token) for token in dict.fromkeys(state.get("pins").split(",")) if token][:MAX_PINS]
+
+
+def _pin(pin: Pin) -> None:
+    if pin not in (pins := pinned()):  # the click for it may come twice
+        _put([*pins, pin])
+
+
+def _unpin(pin: Pin) -> None:
+    _put([kept for kept in pinned() if kept != pin])
 
 
 def _put(pins: Sequence[Pin]) -> None:
@@ -70,10 +79,11 @@ def render_pin_button(training: Training, done: SeedRun) -> None:
     clicked = st.button(
         "Unpin" if kept else "Pin",
         icon=":material/keep_off:" if kept else ":material/keep:",
-        key=f"w:pin:{training.run_ids[0]}",
+        key=f"w:{'unpin' if kept else 'pin'}:{training.run_ids[0]}",
         disabled=not kept and len(pins) >= MAX_PINS,
         help="Pinned trainings stay below, in the link too, while you try other parameters, data or learners.",
-        on_click=lambda: _put([p for p in pins if p != pin] if kept else [*pins, pin]),
+        on_click=_unpin if kept else _pin,
+        args=(pin,),
     )
     if clicked:  # while another training runs only its part of the page is drawn again, and pins stand elsewhere
         st.rerun()
@@ -98,9 +108,10 @@ def render_pins(now: work.Current) -> None:
             st.button(
                 f"Unpin {i + 1}",
                 icon=":material/keep_off:",
-                key=f"w:unpin:{i}",
+                key=f"w:unpin:{pin.token}",
                 type="tertiary",
-                on_click=lambda pin=pin: _put([p for p in pins if p != pin]),
+                on_click=_unpin,
+                args=(pin,),
             )
 
 

@@ -15,7 +15,7 @@ import streamlit as st
 import offrl_core as orl
 from offrl_core.arrays import FloatArray
 from offrl_core.behavior import Behavior
-from offrl_core.coverage_edits import CoverageEdit, edits_from_link
+from offrl_core.coverage_edits import CoverageEdit, edits_from_link, edits_to_link
 from offrl_core.dataset import Dataset
 from offrl_core.errors import InvalidEdit, OffRLError
 from offrl_core.evaluation.comparison import LoggedReturn, logged_return
@@ -258,6 +258,20 @@ def current_edits() -> tuple[CoverageEdit, ...]:
         state.put("edits", "")
         state.warn(f"The coverage edits of this link were left out. {error}")
         return ()
+
+
+def add_edit(edit: CoverageEdit) -> None:
+    """Append an edit, once: the click for it may come twice."""
+    if edit not in (edits := current_edits()):
+        state.put("edits", edits_to_link([*edits, edit]))
+
+
+def remove_edit(place: int, edit: CoverageEdit) -> None:
+    """Take out the edit at a place, if it is still there: the click for it may come twice."""
+    edits = list(current_edits())
+    if edits[place : place + 1] == [edit]:
+        del edits[place]
+        state.put("edits", edits_to_link(edits))
 
 
 def framed(log: Log, framing_name: str, edits: tuple[CoverageEdit, ...]) -> Dataset:

@@ -82,10 +82,11 @@ def test_back_and_forward_undo_and_redo_choices_across_pages(page):
     page.get_by_role("link", name="Coverage").click()
     page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
     settle(page)
-    page.go_back()  # to the address that the browser passed on the way
-    page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
-    settle(page)
     page.go_back()
+    if "/coverage" in page.url:  # a browser that isn't slow keeps the address that it passed on the way
+        page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
+        settle(page)
+        page.go_back()
     see(page, "Naive FQI wins.")
     settle(page)
     page.go_back()
@@ -308,6 +309,36 @@ def test_continuous_actions_learn_while_one_looks_and_stop_and_go_on(page):
     said = page.get_by_text("gradient steps").inner_text()
     page.get_by_role("button", name="Go on").click()
     page.get_by_text(said.removeprefix("stopped")).wait_for(state="detached")  # a step further
+
+
+def test_a_click_that_arrives_twice_does_what_one_does(page):
+    """Streamlit's browser part sends a click once more where the timer of a fragment comes between, and people click twice."""
+    page.add_init_script(
+        "let clicked = -1000; addEventListener('click', () => { clicked = performance.now(); }, true);"
+        "const { send } = WebSocket.prototype;"
+        "WebSocket.prototype.send = function (message) {"
+        "  send.call(this, message);"
+        "  if (performance.now() - clicked < 200) setTimeout(() => send.call(this, message), 400); };"
+    )
+    page.goto("/continuous?cart_episodes=50&seed=77")
+    page.get_by_role("button", name="Learn").click()
+    see(page, "gradient steps")
+    page.get_by_role("button", name="Stop").click()
+    see(page, "stopped: ")
+    page.wait_for_timeout(1500)
+    see(page, "stopped: ")
+
+    page.goto("/train?learners=bc_neural&seeds=1&budget=20&edits=keep:0.9:0,keep:0.8:0")
+    page.get_by_role("button", name="Train Neural BC").click()
+    page.get_by_role("button", name="Pin").click()
+    page.get_by_role("button", name="Unpin 1").wait_for()
+    page.wait_for_timeout(1500)
+    page.get_by_role("button", name="Unpin 1").wait_for()
+    page.get_by_role("button", name="90 %").click()
+    page.get_by_role("button", name="90 %").wait_for(state="detached")
+    page.wait_for_timeout(1500)
+    assert "edits=keep%3A0.8%3A0" in page.url
+    assert not page.locator("[data-testid=stException]").count()
 
 
 # Texts of figures in a colour that is neither the page's own nor the black or white of numbers on a coloured cell.

@@ -37,7 +37,7 @@ def test_the_cart_learns_in_slices_stops_and_goes_on(app):
     stopped = steps_done(app)
     app.run()
     assert steps_done(app) == stopped
-    app.button(key="w:cart_stop").click().run()
+    app.button(key="w:cart_go_on").click().run()
     assert steps_done(app) > stopped
     assert not app.exception
 
@@ -83,7 +83,7 @@ def test_when_all_have_learned_the_page_says_what_came_out(app, monkeypatch):
     monkeypatch.setattr("pages._ui.cart.SLICE_SECONDS", 60.0)
     open_page(app, "continuous", cart_learning="1")
     assert steps_done(app) == 6000
-    assert not [button for button in app.button if button.key == "w:cart_stop"]
+    assert not [button for button in app.button if button.key in ("w:cart_stop", "w:cart_go_on")]
     assert "no learner can tell from it" in texts(app)
     table = app.dataframe[0].value.set_index("learner")
     grips, spins = table["worth, wheels keep their grip"], table["worth, wheels spin"]

@@ -253,7 +253,7 @@ def test_recollection_of_an_imported_log_is_refused_in_words(app):
 
 def test_a_chip_undoes_its_edit(app):
     open_page(app, "coverage", edits="drop:mul:episodes,keep:0.5:0")
-    app.button(key="w:chip0").click().run()
+    app.button(key="w:chip:0:drop:mul:episodes").click().run()
     assert app.session_state["edits"] == "keep:0.5:0"
     assert not app.exception
 
