@@ -34,7 +34,8 @@ from .slots import Slot
 from .worker import SliceEnd, SliceStart, be_ready, run_slice
 
 MAX_STRIKES = 2
-MAX_FAILED_STARTS = 3
+MAX_FAILED_STARTS = 5
+LONGEST_PAUSE = 60.0  # seconds between two starts
 FOREVER = float("inf")
 
 
@@ -49,6 +50,7 @@ class _Seat:
     holder: Task | None = None  # a learner that lives in this process and nowhere else
     deadline: float = FOREVER
     failed_starts: int = 0
+    pauses_until: float = 0.0
     idle_since: float = 0.0
 
     @property
@@ -148,6 +150,7 @@ class Foreman:
     def _seconds_to_wait(self) -> float | None:
         now = time.monotonic()
         times = [seat.deadline for seat in self._seats if not seat.is_free]
+        times += [seat.pauses_until for seat in self._seats if seat.is_free and seat.pauses_until > now]
         times += [seat.idle_since + self._limits.idle_seconds for seat in self._seats if seat.is_free and seat.warm]
         earliest = min(times, default=FOREVER)
         return None if earliest == FOREVER else min(max(0.0, earliest - now), 3600.0)
@@ -173,8 +176,11 @@ class Foreman:
             self._strike(tasks)
             return
         seat.failed_starts += 1
-        if seat.failed_starts >= MAX_FAILED_STARTS:
-            seat.failed_starts = 0
+        pause = self._limits.pause_seconds * 2 ** (seat.failed_starts - 1)
+        seat.pauses_until = time.monotonic() + min(pause, LONGEST_PAUSE)
+        others_live = any(other.warm or other.future for other in self._seats)
+        if seat.failed_starts >= MAX_FAILED_STARTS and not others_live:
+            seat.failed_starts, seat.pauses_until = 0, 0.0
             for waiting in self._book.line.jobs():
                 self._end(waiting, "failed", "No worker process can be started here, so nothing can be trained.")
 
@@ -276,8 +282,9 @@ class Foreman:
     # -- turns ---------------------------------------------------------------------------------------------------
 
     def _start_slices(self) -> None:
+        now = time.monotonic()
         for seat in self._seats:
-            if seat.is_free and self._waiting_for(seat):
+            if seat.is_free and now >= seat.pauses_until and self._waiting_for(seat):
                 if seat.warm:
                     self._start_slice(seat)
                 else:

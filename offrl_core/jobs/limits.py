@@ -18,6 +18,7 @@ class Limits:
         quiet_seconds: how much longer than its turn a slice may take before it counts as hung.
         stop_seconds: how long a slice may go on after its job was stopped, before it is killed.
         start_seconds: how long a worker may take to start.
+        pause_seconds: after a worker that died while it started; twice as long after each further one.
         idle_seconds: after which an idle worker gives its memory back.
         finished_jobs: finished jobs that are kept at hand; older ones are found in the store.
         stopped_bytes: size of the states that stopped jobs keep, so that they can go on; the oldest go first.
@@ -32,6 +33,7 @@ class Limits:
     quiet_seconds: float = 60.0
     stop_seconds: float = 0.7
     start_seconds: float = 60.0
+    pause_seconds: float = 0.5
     idle_seconds: float = 300.0
     finished_jobs: int = 64
     stopped_bytes: int = 64_000_000

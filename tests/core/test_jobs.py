@@ -675,10 +675,40 @@ def test_workers_that_never_start_end_all_that_wait(small: Dataset, tmp_path: Pa
         def reset(self) -> None:
             pass
 
-    engine = Engine(slots=lambda n: [NoSlot()], runs=tmp_path)
+    engine = Engine(slots=lambda n: [NoSlot()], runs=tmp_path, limits=Limits(pause_seconds=0.01))
     jobs = [walk(engine, small, seed=seed) for seed in range(2)]
     assert all(job.wait(LONG) for job in jobs)
     assert {job.error for job in jobs} == {"No worker process can be started here, so nothing can be trained."}
+    engine.close()
+
+
+class LateSlot(ThreadSlot):
+    """A slot whose workers die while they start, so many times."""
+
+    def __init__(self, n_deaths: float) -> None:
+        super().__init__([])
+        self.left = n_deaths
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        if self.left > 0:
+            self.left -= 1
+            raise OSError("killed while it started")
+        return super().submit(function, *arguments)
+
+    def reset(self) -> None:
+        if not self.left:  # else nothing ever ran here
+            super().reset()
+
+
+@pytest.mark.parametrize("n_deaths", [[4], [float("inf"), 0]], ids=["four times", "one of two slots, always"])
+def test_workers_that_die_while_they_start_end_no_job_as_long_as_one_may_come(
+    n_deaths: list[float], small: Dataset, tmp_path: Path
+) -> None:
+    slots = [LateSlot(n) for n in n_deaths]
+    limits = Limits(pause_seconds=0.01, slice_seconds=0.02, first_slice_seconds=0.01)
+    engine = Engine(slots=lambda n: slots, runs=tmp_path, limits=limits)
+    jobs = [walk(engine, small, seed=seed) for seed in range(2)]
+    assert all(job.result(LONG) for job in jobs)
     engine.close()
 
 
