@@ -21,6 +21,8 @@ def render_bar() -> DeltaGenerator:
         st.selectbox(
             "Log",
             list(options),
+            # Where the browser makes this widget anew, as a slow one does on the way to another page, it begins with this.
+            index=list(options).index(state.get("data")),
             format_func=lambda name: options.get(name, name),
             key=state.widget_key("data"),
             on_change=_take_log,
