@@ -7,13 +7,17 @@ def counted(n: int, noun: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """For example "retries" of "retry"."""
-    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2:-1] not in "aeiou" else f"{noun}s"
+    """For example "retries" of "retry", "batches" of "batch"."""
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith("ch") else f"{noun}s"
 
 
 def singular(nouns: str) -> str:
-    """For example "retry" of "retries"."""
-    return f"{nouns[:-3]}y" if nouns.endswith("ies") else nouns.removesuffix("s")
+    """For example "retry" of "retries", "batch" of "batches"."""
+    if nouns.endswith("ies"):
+        return f"{nouns[:-3]}y"
+    return nouns.removesuffix("es" if nouns.endswith("ches") else "s")
 
 
 def in_words(seconds: float) -> str:

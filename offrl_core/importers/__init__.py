@@ -195,7 +195,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     ),
     "langsmith": ImporterSpec(
         name="langsmith",
-        title="LangSmith runs (LangChain, LangGraph)",
+        title="LangSmith runs, exported or as sent in batches (LangChain, LangGraph)",
         unit="run",
         sniff=langsmith.sniff,
         read=langsmith.read,

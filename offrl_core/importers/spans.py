@@ -139,7 +139,7 @@ def trees_of(records: Iterable[Record], report: ImportReport, parse: Parse, whol
             message = "the record holds no span or trace that can be read, so it was set aside"
             place.lose(None, "not a span", message, record.raw)
         if sum(isinstance(item, Span) for item in found) > 1:
-            report.accounts.units[record.source] = whole
+            report.accounts.units.setdefault(record.source, whole)  # unless the dialect has a word of its own
         for item in found:
             name = item.id if isinstance(item, Trace) else item.trace
             of_trace = spans.setdefault(name, {})

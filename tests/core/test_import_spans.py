@@ -736,6 +736,90 @@ def test_langsmith_runs_inside_runs_and_rows_with_json_text() -> None:
     assert rows(imported)[-1]["reward"] == 1
 
 
+def sent(run: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run as it is posted when it begins, and the patch that ends it."""
+    late = ("end_time", "outputs", "error", "total_cost", "feedback_stats")
+    ends = {key: run[key] for key in ("id", "trace_id", "dotted_order", *late) if key in run}
+    extra = {"metadata": {"thread_id": "th"}}
+    return {key: value for key, value in run.items() if key not in late}, ends | {"inputs": {}, "extra": extra}
+
+
+def sent_example() -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    return [sent(json.loads(line)) for line in IMPORTERS["langsmith"].example.splitlines()]
+
+
+def batch(*post: Any, patch: Any = ()) -> dict[str, Any]:
+    return {"post": list(post), "patch": list(patch)}
+
+
+def test_batches_of_langsmith_give_what_the_export_gives() -> None:
+    exported = read_source("f", IMPORTERS["langsmith"].example)
+    posts, patches = zip(*sent_example(), strict=True)
+    whole = batch(*posts, patch=patches)
+    several = [batch(*posts[:2]), batch(), batch(posts[2], patch=patches[:2]), batch(posts[3], patch=patches[2:])]
+    patches_first = [{"patch": patches}, {"post": posts}]
+    as_document = json.dumps(whole, indent=1).encode()
+    concatenated = "\n".join(json.dumps(value, indent=1) for value in several).encode()
+    for data, n in (
+        (lines(whole), 1), (as_document, 1), (lines(*several), 4), (concatenated, 4), (lines(*patches_first), 2),
+    ):  # fmt: skip
+        imported = read_source("f", data)
+        assert (imported.report.format, imported.report.problems) == ("langsmith", [])
+        assert brief(imported) == brief(exported)
+        assert imported.report.sentence().startswith(f"Read {n} of {n} batch{'' if n == 1 else 'es'}: 2 steps in 1")
+        for column in ("reward", "latency_ms", "cost_usd", "temperature", "behavior_policy"):
+            assert imported.steps[column].to_pylist() == exported.steps[column].to_pylist()
+        assert json.loads(rows(imported)[-1]["metadata"])["trace"] == {"session": "th"}
+
+
+def test_batches_of_langsmith_in_two_files_and_runs_that_failed() -> None:
+    posts, patches = (list(part) for part in zip(*sent_example(), strict=True))
+    patches[2] = patches[2] | {"outputs": None, "error": "KeyError(7)"}
+    files = [("a.json", lines(batch(*posts))), ("b.json", lines(batch(patch=patches)))]
+    for both in (files, files[::-1]):
+        imported = read_sources(both)
+        assert [row["error"] for row in rows(imported)] == ["KeyError(7)", None]
+        assert (imported.report.n_records_read, imported.report.problems) == (2, [])
+
+
+def test_real_runs_that_are_sent_in_batches_give_the_same_steps() -> None:
+    path = shared_trace("langsmith/runs_flat.jsonl")
+    runs = [sent(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+    batches = [
+        batch(*(post for post, _ in runs[n : n + 7]), patch=[patch for _, patch in runs[max(n - 5, 0) : n + 2]])
+        for n in range(0, len(runs) + 5, 7)
+    ]
+    imported = read_source("f", lines(*batches))
+    assert imported.report.problems == []
+    assert brief(imported) == brief(real("langsmith/runs_flat.jsonl"))
+
+
+def test_a_patch_without_its_run_is_told() -> None:
+    posts, patches = zip(*sent_example(), strict=True)
+    imported = read_source("f", lines(batch(*posts[:2], posts[3], patch=patches)))
+    assert [(p.kind, p.lost, '"r3"' in p.excerpt) for p in imported.report.problems] == [
+        ("patch without its run", True, True)
+    ]
+    assert [row["tool_result"] for row in rows(imported)] == [None, None]
+    named = {"run_type": "tool", "name": "find_order", "parent_run_id": "r1"}
+    imported = read_source(
+        "f", lines(batch(*posts[:2], posts[3], patch=[p | named if p["id"] == "r3" else p for p in patches]))
+    )
+    assert kinds(imported)["patch without its run"] == 1
+    assert imported.report.n_lost == 0
+    assert [row["tool_result"] for row in rows(imported)] == ["on its way", None]
+    without_patch = read_source("f", lines(batch(*posts, patch=patches[1:])))
+    assert [row["reward"] for row in rows(without_patch)] == [None, None]
+
+
+def test_what_is_no_run_in_a_batch_is_told_and_costs_no_other() -> None:
+    posts, patches = zip(*sent_example(), strict=True)
+    odd = batch(*posts, 3, {"id": "x"}, patch=[*patches, None, {"outputs": {}}])
+    imported = read_source("f", lines(odd, {"post": [], "patch": {"id": "r1"}}))
+    assert kinds(imported) == {"not a span": 5}
+    assert len(rows(imported)) == 2
+
+
 def test_mlflow_skips_invalid_assessments_and_reads_rows_of_tables() -> None:
     trace = json.loads(IMPORTERS["mlflow"].example)
     wrong = {"assessment_name": "correct", "valid": False, "feedback": {"value": False}}
@@ -882,18 +966,26 @@ def damaged(value: Any, chance: random.Random) -> Any:
     return root[0]
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+def undamaged(dialect: str) -> list[Any]:
+    """The records of a dialect's example; those of LangSmith also as they are sent."""
+    if dialect == "langsmith, sent":
+        posts, patches = zip(*sent_example(), strict=True)
+        return [batch(*posts[:3]), batch(posts[3], patch=patches)]
+    return [json.loads(line) for line in IMPORTERS[dialect].example.splitlines()]
+
+
+@pytest.mark.parametrize("dialect", [*DIALECTS, "langsmith, sent"])
 @QUICK
 @given(seed=st.integers(0, 2**32))
 def test_damage_costs_at_most_the_damaged_and_is_reported(dialect: str, seed: int) -> None:
     chance = random.Random(seed)
-    values = [json.loads(line) for line in IMPORTERS[dialect].example.splitlines()]
+    values = undamaged(dialect)
     values = [damaged(value, chance) if chance.random() < 0.7 else value for value in values]
     data = lines(*values)
     if chance.random() < 0.2:
         data = data[: chance.randrange(1, len(data) + 1)]
     try:
-        imported = read_source("f", data, format=dialect)
+        imported = read_source("f", data, format=dialect.partition(",")[0])
     except TraceFormatError:
         return
     assert_accounts(imported.report)

@@ -42,8 +42,9 @@ def test_no_sentence_about_a_single_step_counts_one_of_many(done: str) -> None:
 def test_nouns_by_number() -> None:
     assert [counted(n, "step") for n in (0, 1, 1402)] == ["0 steps", "1 step", "1,402 steps"]
     assert [counted(n, "trajectory") for n in (1, 2)] == ["1 trajectory", "2 trajectories"]
-    assert [singular(counted(2, noun).split()[1]) for noun in ("trajectory", "key", "episode")] == [
+    assert [singular(counted(2, noun).split()[1]) for noun in ("trajectory", "key", "episode", "batch")] == [
         "trajectory",
         "key",
         "episode",
+        "batch",
     ]
