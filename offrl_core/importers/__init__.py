@@ -77,7 +77,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     ),
     "openai_chat": ImporterSpec(
         name="openai_chat",
-        title="OpenAI chat messages and tau-bench results",
+        title="OpenAI chat messages (calls in fields or as text) and tau-bench results",
         unit="conversation",
         sniff=openai_chat.sniff,
         read=openai_chat.read,

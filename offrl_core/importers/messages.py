@@ -151,6 +151,7 @@ def gather(conversations: Iterable[Conversation], report: ImportReport) -> Runs:
 
 _NOTES = {
     "text calls": "{n} replies hold what looks like a tool call written as text; they were read as plain messages.",
+    "calls in text": "{n} calls stand in the text of a reply, where they have no id: results were paired with them by order.",
     "thoughts": "{n} replies stood directly before a call without words: each was read as the thought of that call.",
     "observations": "{n} results stand before any call: the agent saw them first, but they are no step's result.",
 }
@@ -239,6 +240,8 @@ def _turns(conversation: Conversation, place: Place, found: Counter[str]) -> lis
 def _take_reply(turns: list[_Turn], position: int, message: Message, found: Counter[str]) -> None:
     """Add a reply; words that stand alone directly before a call without words are that call's thought."""
     previous = turns[-1] if turns else None
+    if (message.metadata or {}).get("call_found_in_text"):
+        found["calls in text"] += len(message.calls)
     if not message.calls and message.text and _TEXT_CALL.search(message.text):
         found["text calls"] += 1
     elif (

@@ -2,7 +2,7 @@
 
 A record is a list of messages, ``{"messages": [...]}``, the log of one call (``{"messages": [...], "response":
 {...}}``, as proxies write it), ``{"input": [...], "output": [...]}``, or a run of tau-bench (``traj``). A file
-whose records are single messages is one conversation.
+whose records are single messages is one conversation. Calls may also stand as tags in the text of a reply.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
 from offrl_core.importers.responses_items import is_item, item_messages
 from offrl_core.importers.terminus import take_commands
+from offrl_core.importers.text_calls import take_text_calls
 from offrl_core.schema import short_hash
 
 EXAMPLE = b"""\
@@ -261,6 +262,8 @@ def _conversation(found: _Found, record: Record, place: Place) -> Conversation:
     """A conversation with what its record says about all of it."""
     given = found.fields
     messages = _messages(found, record, place)
+    tools = tools_columns(given.get("tools") or given.get("functions"))
+    take_text_calls(messages, place, has_tools=bool(tools))
     if (label(given.get("agent")) or "").startswith("terminus"):
         take_commands(messages)
     metadata = mapping(given.get("metadata"))
@@ -276,7 +279,7 @@ def _conversation(found: _Found, record: Record, place: Place) -> Conversation:
             "behavior_policy": policy,
             "prompt_version": prompt_version(messages) or _given_prompt(given),
             "split": label(given.get("split")),
-            **tools_columns(given.get("tools") or given.get("functions")),
+            **tools,
         },
         reward=reward_of(given, place),
         metadata=others(given | metadata, _READ_FIELDS),

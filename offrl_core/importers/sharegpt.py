@@ -1,8 +1,9 @@
 """ShareGPT conversations (``from`` and ``value``), as AgentInstruct, AgentTraj-L and many fine-tuning sets have them.
 
-An action stands in the text of a ``gpt`` turn: as ReAct (``Thought: ... Action: ...``), as ``<tool_call>`` or in a turn
-of its own (``function_call``). The next turn is then what came back. Text without an action stays a message. Where
-turns say by ``loss`` which of them were the agent's own work, the others are instructions: context.
+An action stands in the text of a ``gpt`` turn: as ReAct (``Thought: ... Action: ...``), as tags (``<tool_call>``,
+``<function=name>``) or in a turn of its own (``function_call``). The next turn is then what came back. Text without an
+action stays a message. Where turns say by ``loss`` which of them were the agent's own work, the others are
+instructions: context.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 from offrl_core.importers.chat_messages import calls_of
 from offrl_core.importers.episode import others
 from offrl_core.importers.fields import Gathered, label, mapping, read_arguments, text_of, tools_columns
-from offrl_core.importers.messages import Call, Conversation, Message, Result, each_record, failure, gather, parts_of
+from offrl_core.importers.messages import Call, Conversation, Message, each_record, gather, parts_of
 from offrl_core.importers.openai_chat import prompt_version, reward_of
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
+from offrl_core.importers.text_calls import results_in, written_calls, written_results
 
 EXAMPLE = b"""\
 {"id": "db_1", "reward": 1, "conversations": [{"from": "human", "loss": null, "value": "Answer with SQL."}, \
@@ -57,7 +59,6 @@ _BRACKETS = re.compile(r"([\w.-]+)\s*[\[(](.*)[\])]\s*", re.DOTALL)
 _INPUT = re.compile(r"([^\n]*?)\s*\n\s*Action Input[ \t]*:[ \t]*(.*)", re.DOTALL)
 _FENCE = re.compile(r"([\w.-]+)\s*```(\w*)\n?(.*?)\n?```.*", re.DOTALL)
 _NAMED = re.compile(r"([\w.-]+)\s*\n\s*(.+)", re.DOTALL)
-_TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
 _CHOSEN = (
     "Sets of this kind keep the runs that succeeded. Without failures there is nothing to compare an action with: "
     "clone them, or add a log with rewards."
@@ -159,13 +160,13 @@ def _messages(turns: list[Any], record: Record, place: Place) -> list[Message]:
             text = "this is no turn (an object with from and value), so it was set aside"
             place.lose(f"conversations[{index}]", "not a message", text, turn)
             continue
-        message = _message(role, text_of(found.get("value")), record, index)
+        message = _message(role, text_of(found.get("value")), record, index, turns[index + 1 : index + 2])
         if message.role == "assistant" and flagged and found.get("loss") is not True:
             message = Message(record, index, "context", message.text)
             if not any(before.role == "assistant" for before in messages):
                 _make_context(messages)
         elif message.role == "user" and messages and messages[-1].role == "assistant" and messages[-1].calls:
-            message = Message(record, index, "tool", results=[_result(message.text or "")])
+            message = Message(record, index, "tool", results=results_in(message.text or ""))
         messages.append(message)
     return messages
 
@@ -177,35 +178,34 @@ def _make_context(messages: Sequence[Message]) -> None:
             message.role = "context"
 
 
-def _message(role: str, text: str | None, record: Record, index: int) -> Message:
-    """One turn."""
+def _message(role: str, text: str | None, record: Record, index: int, following: Sequence[Any]) -> Message:
+    """One turn; the one after it may show that it acted."""
     if role == "tool":
-        return Message(record, index, role, results=[_result(text or "")])
+        return Message(record, index, role, results=results_in(text or ""))
     if role == "call":
         parsed = parse_json(text or "")[0]
         calls = calls_of({"tool_calls": parsed if isinstance(parsed, list) else [parsed or text]})
         return Message(record, index, "assistant", calls=calls)
     if role != "assistant":
         return Message(record, index, role, text)
-    thought, calls = written_calls(text or "")
+    thought, calls = _actions_in(text or "", answered=any(map(_is_result, following)))
     return Message(record, index, role, None if calls else text, calls, thought=thought if calls else None)
-
-
-def _result(text: str) -> Result:
-    """What came back; these sets have no ids."""
-    error, guessed = failure(text)
-    return Result(None, text, error, guessed, ordered=True)
 
 
 # -- actions in text -----------------------------------------------------------------------------------------
 
 
-def written_calls(text: str) -> tuple[str | None, list[Call]]:
+def _is_result(turn: Any) -> bool:
+    """Whether a turn says that it is what came back."""
+    speaker, text = mapping(turn).get("from"), text_of(mapping(turn).get("value"))
+    return (isinstance(speaker, str) and _ROLES.get(speaker.lower()) == "tool") or bool(written_results(text or "")[0])
+
+
+def _actions_in(text: str, *, answered: bool) -> tuple[str | None, list[Call]]:
     """What a reply thinks and the calls that it writes into its text; no calls where it only talks."""
-    tagged = _TAGGED.findall(text)
-    if tagged:
-        calls = calls_of({"tool_calls": [parse_json(found)[0] or found for found in tagged]})
-        return _TAGGED.sub("", text).strip() or None, calls
+    thought, calls = written_calls(text, may_go_on=answered)
+    if calls:
+        return thought, calls
     match = _ACTION.search(text)
     if not match:
         return None, []

@@ -277,12 +277,6 @@ def test_items_of_the_responses_api_are_read_reply_by_reply() -> None:
         assert imported.report.problems == []
 
 
-def test_calls_written_as_text_stay_messages_and_are_counted() -> None:
-    imported = read([user("q"), says('<tool_call>{"name": "f"}</tool_call>'), user("r"), says("done")], [says("x")])
-    assert set(column(imported, "action_type")) == {"message"}
-    assert "1 replies hold what looks like a tool call" in notes(imported)
-
-
 def test_conversations_with_roles_are_messages_and_commands_of_terminus_are_calls() -> None:
     def reply(*keystrokes: str, **fields: Any) -> str:
         return json.dumps(
@@ -728,6 +722,157 @@ def test_gemini_contents_pair_by_name_and_streamed_pieces_give_no_step() -> None
     imported = read({"id": "x", "events": events})
     assert column(imported, "arguments") == ['{"text":"piece"}']
     assert "piece of a streamed reply 1" in notes(imported)
+
+
+# -- calls written as text -----------------------------------------------------------------------------------
+
+OFFER = {"role": "system", "content": "Call tools as <tool_call>{json}</tool_call>. <tools>[]</tools>"}
+QWEN = '<tool_call>\n{"name": "f", "arguments": {"x": 1}}\n</tool_call>'
+CODER = "<tool_call>\n<function=f>\n<parameter=x>\na\n  b\n</parameter>\n</function>\n</tool_call>"
+HANDS = "<function=f>\n<parameter=x>1</parameter>\n<parameter=y>\n</parameter>\n</function>"
+
+
+def answers(*texts: str) -> dict[str, Any]:
+    return user("\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in texts))
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "status", "raw"),
+    [
+        (QWEN, {"x": 1}, "object", None),
+        (QWEN.replace("\n", ""), {"x": 1}, "object", None),
+        (QWEN.replace("{", "{ ").replace("\n", "\r\n"), {"x": 1}, "object", None),
+        ("<think>\nhm\n</think>" + QWEN + "<|im_end|>", {"x": 1}, "object", None),
+        ("<tool_call>{'arguments': {'x': True}, 'name': 'f'}</tool_call>", {"x": True}, "python_literal",
+         "{'arguments': {'x': True}, 'name': 'f'}"),
+        ('<tool_call>{"name": "f", "arguments": "{\\"x\\": 1}"}</tool_call>', {"x": 1}, "json_string", '{"x": 1}'),
+        ('<tool_call>{"name": "f", "arguments": "{\\"x\\": "}</tool_call>', None, "malformed", '{"x": '),
+        ('<tool_call>{"name": "f", "arguments": [1]}</tool_call>', [1], "non_object", None),
+        ('<tool_call>{"name": "f", "arguments": ""}</tool_call>', None, "empty", ""),
+        ('<tool_call>{"name": "f"}</tool_call>', None, "absent", None),
+        (CODER, {"x": "a\n  b"}, "object", "<parameter=x>\na\n  b\n</parameter>"),
+        (HANDS, {"x": "1", "y": ""}, "object", "<parameter=x>1</parameter>\n<parameter=y>\n</parameter>"),
+        ("<function=f>\n</function>", {}, "object", None),
+        ("<function=f>\n<parameter=x>\n```\n</parameter> is no end\n</parameter>\n</function>",
+         {"x": "```\n</parameter> is no end"}, "object", "<parameter=x>\n```\n</parameter> is no end\n</parameter>"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["openai_chat", "sharegpt"])
+def test_a_call_that_stands_as_tags_in_a_reply_is_one(
+    form: str, text: str, arguments: Any, status: str, raw: str | None
+) -> None:
+    said = [("system", OFFER["content"]), ("human", "q"), ("gpt", f"I look.\n{text}"), ("tool", "seen")]
+    turns = [{"from": speaker, "value": value} for speaker, value in said]
+    messages = [OFFER, user("q"), says(f"I look.\n{text}"), {"role": "tool", "content": "seen"}]
+    imported = read({"messages": messages} if form == "openai_chat" else {"conversations": turns})
+    (row,) = rows(imported)
+    assert imported.report.format == form
+    assert (row["action"], row["action_type"], row["tool_result"]) == ("f", "tool_call", "seen")
+    assert (row["arguments"], row["arguments_status"], row["arguments_raw"]) == (
+        None if arguments is None else json.dumps(arguments, separators=(",", ":")), status, raw,
+    )  # fmt: skip
+    assert metadata(row)["thought"].startswith("I look.")
+    assert imported.report.counts() == ({"broken arguments": 1} if status == "malformed" else {})
+
+
+NO_CALLS = [
+    f"Write it so:\n```\n{QWEN}\n```",
+    f"Write it so:\n~~~xml\n{CODER}",
+    f"I would write {QWEN}",
+    f"{QWEN}\nThat is how a call looks.",
+    '<tool_call>\n{"name": "f", "arguments": {"x": 1}\n</tool_call>',
+    '<tool_call>\n{"name": "", "arguments": {}}\n</tool_call>',
+    "<tool_call>\n[1]\n</tool_call>",
+    f"{QWEN}\n<tool_call>\n{{\n</tool_call>",
+    "<function=f>\n<parameter=x>1\n</function>",
+    "<function=f>\nls\n</function>",
+    "<function=f><parameter=x>1</parameter><parameter=x>2</parameter></function>",
+    "<tool_call>\n<function=f>\n<parameter=x>1</parameter>\n</function>",
+]
+
+
+@pytest.mark.parametrize("text", NO_CALLS)
+def test_text_that_only_talks_of_tags_or_breaks_off_is_a_message_and_is_counted(text: str) -> None:
+    imported = read({"messages": [OFFER, user("q"), says(text), user("r"), says("done")]})
+    assert column(imported, "arguments") == [
+        json.dumps({"text": said}, separators=(",", ":")) for said in (text, "done")
+    ]
+    assert column(imported, "tool_result") == ["r", None]
+    assert ("1 replies hold what looks like a tool call" in notes(imported), imported.report.problems) == (True, [])
+    turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": text}]
+    assert column(read({"conversations": turns}), "action_type") == ["message"]
+
+
+def test_a_call_in_text_is_believed_where_tools_were_offered_or_a_result_follows() -> None:
+    def actions(*messages: Any, **fields: Any) -> list[str]:
+        return column(read({"messages": [user("q"), *messages]} | fields), "action")
+
+    assert actions(says(QWEN)) == actions(says(QWEN), user("why?"), says("x"))[:1] == ["message"]
+    assert actions(says(QWEN), tools=[{"name": "f"}]) == ["f"]
+    assert actions(says(QWEN), answers("1")) == actions(says(QWEN), result("1")) == ["f"]
+    assert actions(says(f"{QWEN}\nI wait."), answers("1")) == ["f"]
+    for came in ({"from": "tool", "value": "1"}, {"from": "human", "value": answers("1")["content"]}):
+        turns = [{"from": "human", "value": "q"}, {"from": "gpt", "value": f"{QWEN}\nI wait."}, came]
+        assert [(row["action"], row["tool_result"]) for row in rows(read({"conversations": turns}))] == [("f", "1")]
+    asked = [user(f"What does this mean?\n{QWEN}"), says("It is a call.")]
+    assert actions(*asked, tools=[{"name": "f"}]) == ["message"]
+    # Where calls stand beside the text, those in it were not carried out, unless a result says so.
+    beside = [says(None, call("g")), result("1")]
+    assert actions(*beside, says(QWEN), user("what?"), tools=[{"name": "g"}]) == ["g", "message"]
+    assert actions(*beside, says(QWEN), answers("2"), tools=[{"name": "g"}]) == ["g", "f"]
+
+
+def test_results_of_calls_in_text_are_paired_by_order_or_by_their_names() -> None:
+    both = QWEN + "\n" + QWEN.replace('"f"', '"g"')
+    of_g, of_f = '{"name": "g", "content": 2}', '{"name": "f", "content": 1}'
+    for came in ([answers(of_g, of_f)], [answers(of_g), answers(of_f)],
+                 [answers(of_g, of_f) | {"role": "tool"}], [result(of_g, None, name="g"), result(of_f, None)]):  # fmt: skip
+        imported = read({"messages": [OFFER, user("q"), says(both), *came, says("done")]})
+        assert [(row["action"], row["tool_result"]) for row in rows(imported)] == [
+            ("f", of_f), ("g", of_g), ("message", None),
+        ]  # fmt: skip
+        assert rows(imported)[0]["decision_id"] == rows(imported)[1]["decision_id"]
+        assert imported.report.problems == []
+        assert "2 calls stand in the text of a reply" in notes(imported)
+    imported = read(
+        {"messages": [OFFER, user("q"), says(HANDS), user("EXECUTION RESULT of [f]:\nError: no"), says("x")]}
+    )
+    assert (rows(imported)[0]["tool_result"], rows(imported)[0]["error"]) == ("Error: no", "Error: no")
+    assert metadata(rows(imported)[0]) == {"call_found_in_text": True, "error_guessed": True}
+    imported = read({"messages": [OFFER, user("q"), says(QWEN), user(answers("1")["content"] + "\nGo on."), says("x")]})
+    assert column(imported, "tool_result") == ["1", None]
+    assert imported.report.problems == []
+
+
+def test_a_result_that_nothing_marks_is_taken_from_the_user_and_told() -> None:
+    imported = read({"messages": [OFFER, user("q"), says(QWEN), user("seen"), says(QWEN), user("again"), says("done")]})
+    assert column(imported, "tool_result") == ["seen", "again", None]
+    assert imported.report.counts() == {"result not marked": 1}
+    marked = [OFFER, user("q"), says(QWEN), user("hurry"), says(QWEN), answers("1")]
+    assert column(read({"messages": marked}), "tool_result") == [None, "1"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            [QWEN, CODER, HANDS, "\n", "\n", "words ", "```", "<tool_call>", "</tool_call>", "<function=f>", "</function>",
+             "<parameter=x>", "</parameter>", "{", "}", "<think>", "</think>", "<|im_end|>"]
+        ),
+        max_size=8,
+    ),
+    st.booleans(),
+)  # fmt: skip
+def test_no_text_of_tags_loses_words_or_fails(pieces: list[str], answered: bool) -> None:
+    text = "".join(pieces)
+    came = [answers("1")] if answered else []
+    imported = read({"messages": [OFFER, user("q"), says(text or None), *came]})
+    for row in rows(imported):
+        if row["action"] == "message":
+            assert (row["arguments_status"], text) == ("empty", "") or json.loads(row["arguments"]) == {"text": text}
+        else:
+            assert row["action"] == "f"
+            assert ("words" in metadata(row).get("thought", "")) is ("words" in text)
 
 
 # -- ShareGPT ------------------------------------------------------------------------------------------------
