@@ -1,6 +1,7 @@
 """Answers of ToolBench: trees of tool calls that a search went through, and the chains of ToolEval.
 
-A record is ``{"win", "tree", "answer_generation"}``, or one object of all answers of ToolEval by the id of their query.
+A record is one answer, ``{"win", "tree", "answer_generation"}`` or, of ToolEval, ``{"query", "answer"}``, or an object of
+answers by the id of their query, each of which then counts as a record.
 The branch that the search ended with is the episode of a query. The others are episodes of their own that begin where
 they fork off (``parent_episode``), so each call is there once; what was pruned is marked so in the metadata.
 """
@@ -29,6 +30,7 @@ from offrl_core.importers.fields import (
     tools_columns,
     unused_id,
 )
+from offrl_core.importers.messages import parts_of
 from offrl_core.importers.records import Record, parse_json
 from offrl_core.importers.report import ImportReport, Place
 
@@ -74,13 +76,15 @@ def _form(value: Any) -> str | None:
     """Which form a value has, in words; None where it is something else."""
     if not isinstance(value, dict) or not value:
         return None
-    if isinstance(value.get("answer_generation"), dict):
-        return "answer_generation (ToolBench)"
-    return "queries with answer_details (ToolEval)" if 2 * sum(map(_is_answer, value.values())) > len(value) else None
+    if _is_answer(value):
+        return "answer_generation (ToolBench)" if "answer_generation" in value else "answer_details (ToolEval)"
+    return "queries with answers (ToolEval)" if 2 * sum(map(_is_answer, value.values())) > len(value) else None
 
 
 def _is_answer(value: Any) -> bool:
-    return "answer_details" in mapping(mapping(value).get("answer"))
+    """Whether a value is the answer to one query."""
+    found = mapping(value)
+    return isinstance(found.get("answer_generation"), dict) or "answer_details" in mapping(found.get("answer"))
 
 
 # -- reading -------------------------------------------------------------------------------------------------
@@ -89,35 +93,47 @@ def _is_answer(value: Any) -> bool:
 def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     """Read answers into rows, one per call; each branch of a tree is an episode."""
     runs = Runs(report)
-    runs.each(records, lambda record, place: _rows(record, place, runs))
+    runs.each(_one_by_one(records, report), lambda record, place: _rows(record, place, runs))
     return runs.done("branches")
 
 
+def _one_by_one(records: Iterable[Record], report: ImportReport) -> Iterator[Record]:
+    """Each answer as a record of its own; those of an object are still under the id of their query."""
+    for record in records:
+        if _form(record.value) is None or _is_answer(record.value):
+            yield record
+            continue
+        report.accounts.found[record.source] -= 1  # its answers are counted instead
+        answers = [{query_id: answer} for query_id, answer in record.value.items()]
+        yield from parts_of(record, "answers", answers, report)
+
+
 def _rows(record: Record, place: Place, runs: Runs) -> list[Row]:
-    """All rows of one record."""
-    form = _form(record.value)
-    if form is None:
-        place.lose(None, "not an answer", "the record holds no answer of ToolBench, so it was set aside", record.raw)
+    """All rows of one answer."""
+    query_id, answer = None, record.value
+    if not _is_answer(answer) and len(mapping(answer)) == 1:
+        ((query_id, answer),) = answer.items()
+    if not _is_answer(answer):
+        place.lose(
+            query_id, "not an answer", "the record holds no answer of ToolBench, so it was set aside", record.raw
+        )
         return []
-    if "answer_generation" in record.value:
-        return _read_answer(record, place, runs)
-    rows: list[Row] = []
-    for query_id, value in record.value.items():
-        with runs.guarded(record):
-            rows += _read_evaluated(query_id, mapping(value), record, place, runs)
-    return rows
+    if "answer_generation" in answer:
+        return _read_answer(query_id, answer, record, place, runs)
+    query_id = query_id or label(answer.get("query_id")) or f"answer-{record.number}"
+    return _read_evaluated(query_id, answer, record, place, runs)
 
 
-def _read_answer(record: Record, place: Place, runs: Runs) -> list[Row]:
+def _read_answer(query_id: str | None, value: dict[str, Any], record: Record, place: Place, runs: Runs) -> list[Row]:
     """The branches of one tree, with the verdict on the one that the search ended with."""
-    value, answer = record.value, record.value["answer_generation"]
+    answer = mapping(value["answer_generation"])
     root = mapping(mapping(value.get("tree")).get("tree"))
     branches = list(_tree_branches(root, _Path())) if root else []
     branches = [branch for branch in branches if branch] or _chat_branches(answer)
-    name = stem(record.source)
+    name = query_id or stem(record.source)
     named = _POLICY.fullmatch(name)
     shared = tools_columns(answer.get("function")) | {
-        "task": named[1] if named else None,
+        "task": named[1] if named else query_id,
         "behavior_policy": named[2] if named else None,
     }
     origin = _Origin(text_of(answer.get("query")), record.number, shared)

@@ -104,6 +104,8 @@ def test_real_chains_of_tool_eval_are_read_though_their_calls_are_cut() -> None:
     value = json.loads(shared_trace("toolbench/tooleval_gpt35_CoT_G1_category_first25.json").read_bytes())
     text = json.dumps(value)
     assert imported.report.n_episodes == len(value) == 25
+    assert imported.report.sentence().startswith("Read 25 of 25 answers: 105 steps in 25 episodes")
+    assert {row["record"] for row in rows(imported) if row["episode_id"] == "1187"} == {list(value).index("1187") + 1}
     assert imported.steps.num_rows == text.count('"role": "tool"') == 105
     first = [row for row in rows(imported) if row["episode_id"] == "1187"]
     assert [row["action"] for row in first][-2:] == ["get_detailed_response_for_advanced_movie_search", "Finish"]
@@ -133,6 +135,41 @@ def test_a_chain_that_ends_in_words_costs_no_other_query() -> None:
         ("1", "f"), ("1", "message"), ("2", "f"), ("2", "Finish"),
     ]  # fmt: skip
     assert imported.report.problems == []
+
+
+def evaluated(name: str = "f", **fields: Any) -> dict[str, Any]:
+    """An answer of ToolEval that calls one tool."""
+    call = {"role": "tool", "message": f"{{'name': '{name}', 'arguments': '{{}}', 'response': 'r'}}", "next": []}
+    chain = {"role": "user", "message": "q", "next": [call]}
+    return {"query": "q", "answer": {"method": "m", "final_answer": "", "answer_details": [chain]}} | fields
+
+
+def test_each_answer_of_a_file_is_counted_and_a_broken_one_costs_only_itself() -> None:
+    trees = json.loads(example("toolbench"))
+    broken = {"query": "q", "answer": "lost"}
+    without = {"query": "q", "answer": {"answer_details": []}}
+    imported = read(
+        {"1": evaluated("f"), "2": broken, "3": evaluated("g"), "4": without}, {"5": evaluated("h"), "6": trees}
+    )
+    assert [(row["episode_id"], row["action"], row["source_file"], row["record"]) for row in rows(imported)] == [
+        ("1", "f", "run.jsonl/answers", 1), ("3", "g", "run.jsonl/answers", 3), ("5", "h", "run.jsonl/2/answers", 1),
+        ("6", "find_order", "run.jsonl/2/answers", 2), ("6", "Finish", "run.jsonl/2/answers", 2),
+    ]  # fmt: skip
+    assert [(p.file, p.record, p.kind) for p in imported.report.problems] == [
+        ("run.jsonl/answers", 2, "not an answer"), ("run.jsonl/answers", 4, "no decision"),
+    ]  # fmt: skip
+    assert imported.report.sentence() == "Read 4 of 6 answers (2 lost): 5 steps in 4 episodes; 2 problems."
+    assert column(imported, "reward")[-1] == 1.0
+    kept = {
+        (record["source_file"], record["record"]): json.loads(record["raw"]) for record in imported.records.to_pylist()
+    }
+    assert kept["run.jsonl/2/answers", 2] == {"6": trees}
+
+
+def test_answers_of_tool_eval_may_be_records_of_their_own() -> None:
+    imported = read(evaluated("f", query_id=7), evaluated("g"), {"query": "q", "answer": None})
+    assert [(row["episode_id"], row["action"]) for row in rows(imported)] == [("7", "f"), ("answer-2", "g")]
+    assert imported.report.sentence().startswith("Read 2 of 3 answers (1 lost)")
 
 
 def test_a_verdict_that_contradicts_the_ending_is_taken_and_said() -> None:
