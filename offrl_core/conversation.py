@@ -6,6 +6,8 @@ It shows what stands there, in whatever form: what a message means is the import
 from __future__ import annotations
 
 import json
+from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _LISTS = ("traj", "messages", "messages_and_choices", "conversations", "events", "contents", "input")
@@ -43,11 +45,86 @@ def _items(record: Any) -> list[Any]:
         return record
     if not isinstance(record, dict):
         return []
-    holders = [record, *(record[key] for key in ("request", "body", "values") if isinstance(record.get(key), dict))]
+    if invocations := invocations_of(record):
+        return events_of(invocations)
+    inner = ("request", "body", "values", "session_details", "sessionDetails")
+    holders = [record, *(record[key] for key in inner if isinstance(record.get(key), dict))]
     items = next((holder[key] for holder in holders for key in _LISTS if key in holder), None)
     if isinstance(items, str):
         items = _loaded(items)
     return [*items, *_reply(record.get("response", record.get("output")))] if isinstance(items, list) else []
+
+
+# -- eval cases of Google's ADK ------------------------------------------------------------------------------
+
+
+def either(value: Any, name: str) -> Any:
+    """A field of an object under its name in Python or in JavaScript: ``user_content`` or ``userContent``."""
+    first, *words = name.split("_")
+    found = value if isinstance(value, dict) else {}
+    return found.get(name, found.get(first + "".join(map(str.capitalize, words))))
+
+
+def invocations_of(case: Any) -> list[Any]:
+    """The invocations of an eval case: those that it expects, or in a result those that took place; [] for anything else."""
+    expected, results = either(case, "conversation"), either(case, "eval_metric_result_per_invocation")
+    if isinstance(expected, list):
+        return expected
+    return [either(result, "actual_invocation") for result in results] if isinstance(results, list) else []
+
+
+def events_of(invocations: list[Any]) -> list[Any]:
+    """Invocations as events, like those of a session: what the user said, the calls and their results, the answer."""
+    return [event for invocation in invocations for event in _events(invocation)]
+
+
+def _events(invocation: Any) -> list[Any]:
+    """The events of one invocation; what is none stays as it is, so that its reader can tell."""
+    if not isinstance(invocation, dict):
+        return [invocation]
+    asked, answer = either(invocation, "user_content"), either(invocation, "final_response")
+    between = either(invocation, "intermediate_data")
+    logged = either(between, "invocation_events")
+    events = [] if asked is None else [{"author": "user", "content": asked}]
+    events += logged if isinstance(logged, list) else _trajectory(between)
+    if isinstance(answer, dict) and not _says_the_same(events, answer):
+        events.append({"content": answer | {"role": answer.get("role") or "model"}})
+    return events
+
+
+def _says_the_same(events: list[Any], answer: dict[str, Any]) -> bool:
+    """Whether the last event is the answer already, as some versions log it."""
+    last = events[-1] if events and isinstance(events[-1], dict) else {}
+    content = last.get("content")
+    return isinstance(content, dict) and last.get("author") != "user" and content.get("parts") == answer.get("parts")
+
+
+def _trajectory(between: Any) -> Iterator[Any]:
+    """Calls one after another, each with its result: the one of its id, else the next of its name."""
+    uses, responses, others = (
+        found if isinstance(found := either(between, name), list) else []
+        for name in ("tool_uses", "tool_responses", "intermediate_responses")
+    )
+    ids = {str(use["id"]) for use in uses if isinstance(use, dict) and use.get("id")}
+    waiting: dict[str, deque[Any]] = {}
+    for response in responses:
+        found = response if isinstance(response, dict) else {}
+        key = f"id {found['id']}" if str(found.get("id")) in ids else f"name {found.get('name')}"
+        waiting.setdefault(key, deque()).append(response)
+    for use in uses:
+        yield {"content": {"role": "model", "parts": [{"function_call": use}]}}
+        found = use if isinstance(use, dict) else {}
+        came = waiting.get(f"id {found.get('id')}") or waiting.get(f"name {found.get('name')}")
+        if came:
+            yield {"content": {"role": "user", "parts": [{"function_response": came.popleft()}]}}
+    for left in waiting.values():
+        yield from ({"content": {"role": "user", "parts": [{"function_response": response}]}} for response in left)
+    for said in others:  # a pair of who said it and its parts
+        author, parts = said if isinstance(said, list) and len(said) == 2 else (None, [said])
+        yield {"author": author, "content": {"role": "model", "parts": parts}}
+
+
+# -- messages ------------------------------------------------------------------------------------------------
 
 
 def _reply(response: Any) -> list[Any]:

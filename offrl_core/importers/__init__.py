@@ -131,7 +131,7 @@ IMPORTERS: dict[str, ImporterSpec] = {
     ),
     "adk": ImporterSpec(
         name="adk",
-        title="Google ADK sessions and Gemini contents",
+        title="Google ADK sessions, evalsets and their results, Gemini contents",
         unit="session",
         sniff=adk.sniff,
         read=adk.read,

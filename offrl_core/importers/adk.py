@@ -1,14 +1,19 @@
-"""Sessions of Google's ADK and conversations of Gemini: events or contents made of parts, mostly without call ids."""
+"""Sessions of Google's ADK and conversations of Gemini: events or contents made of parts, mostly without call ids.
+
+An evalset of ADK holds the runs that an agent is expected to make, and an evaluation those that it made, with scores; each
+case is a run. In a result the verdict on the case is its reward.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from offrl_core.conversation import either, events_of, invocations_of
 from offrl_core.importers.episode import name_of, others
-from offrl_core.importers.fields import Gathered, Row, label, mapping, read_arguments, sequence, text_of
-from offrl_core.importers.messages import Call, Conversation, Message, Result, each_record, failure, gather
+from offrl_core.importers.fields import Gathered, Row, finite_number, label, mapping, read_arguments, sequence, text_of
+from offrl_core.importers.messages import Call, Conversation, Message, Result, each_record, failure, gather, parts_of
 from offrl_core.importers.openai_chat import reward_of
 from offrl_core.importers.records import Record
 from offrl_core.importers.report import ImportReport, Place
@@ -26,23 +31,63 @@ EXAMPLE = b"""\
 
 _HANDOFFS = frozenset({"transfer_to_agent", "transfer_to_other_agent"})
 _READ_FIELDS = frozenset({"events", "contents", "id", "reward", "score", "success", "metadata"})
+_SETS = ("eval_cases", "eval_case_results")
+_INVOCATION = ("user_content", "final_response", "intermediate_data")
+_VERDICTS = {"1": 1.0, "passed": 1.0, "2": 0.0, "failed": 0.0}  # anything else: not evaluated
+_EXPECTED = (
+    "An evalset holds what an agent is expected to do: clone it, or read the results of an evaluation (.evalset_result.json), "
+    "which have verdicts."
+)
+
+
+# -- recognising ---------------------------------------------------------------------------------------------
 
 
 def sniff(values: Sequence[Any]) -> tuple[float, str]:
-    """How sure it is that these values are sessions of parts, 0 to 1, and why."""
-    n = sum(_items(value) is not None for value in values)
+    """How sure it is that these values are sessions of parts or cases of an evaluation, 0 to 1, and why."""
+    n_cases = sum(bool(_cases(value)[1]) or _is_case(value) for value in values)
+    n = n_cases + sum(_items(value) is not None for value in values if not _is_case(value))
     if not n:
         return 0.0, "no record holds events or contents with parts"
-    return n / len(values), f"found content with parts (Google ADK or Gemini) in {n} of the first {len(values)} records"
+    what = "eval cases (Google ADK)" if 2 * n_cases > n else "content with parts (Google ADK or Gemini)"
+    return n / len(values), f"found {what} in {n} of the first {len(values)} records"
+
+
+def _cases(value: Any) -> tuple[str, list[Any]]:
+    """The cases of an evalset or of its results, and where they stand; none in any other record."""
+    for name in _SETS:
+        cases = either(value, name)
+        if isinstance(cases, list) and any(map(_is_case, cases)):
+            return name, cases
+    return "", []
+
+
+def _is_case(value: Any) -> bool:
+    """Whether a value is a case of an evaluation."""
+    if either(value, "eval_id") is None:
+        return False
+    if any(either(value, name) is not None for name in ("conversation_scenario", "session_details")):
+        return True
+    return any(either(item, name) is not None for item in invocations_of(value) for name in _INVOCATION)
 
 
 def _items(value: Any) -> list[Any] | None:
     """The events or contents of a record; None where most of them have no parts."""
-    found = mapping(value)
-    items = found.get("events", found.get("contents"))
-    if not isinstance(items, list) or not items:
+    items = _events(value)
+    if not items:
         return None
     return items if 2 * sum("parts" in _content(item) for item in items) >= len(items) else None
+
+
+def _events(value: Any) -> list[Any] | None:
+    """The events or contents of a session, or of a case of an evaluation; None where a record has none."""
+    found = mapping(value)
+    if _is_case(found):
+        if invocations := invocations_of(found):
+            return events_of(invocations)
+        found = mapping(either(found, "session_details"))
+    items = found.get("events", found.get("contents"))
+    return items if isinstance(items, list) else None
 
 
 def _content(item: Any) -> Row:
@@ -51,28 +96,60 @@ def _content(item: Any) -> Row:
     return mapping(found["content"]) if "content" in found else found
 
 
+# -- reading -------------------------------------------------------------------------------------------------
+
+
 def read(records: Iterable[Record], report: ImportReport) -> Gathered:
     """Read sessions into rows; one row per function call or reply without one."""
     conversations: list[Conversation] = []
     skipped: Counter[str] = Counter()
+    expected = 0
 
     def parse(record: Record, place: Place) -> None:
-        found = mapping(record.value)
-        items = found.get("events", found.get("contents"))
-        if isinstance(items, list):
+        nonlocal expected
+        items = _events(record.value)
+        if items is not None:
             conversations.append(_conversation(items, record, place, skipped))
+            expected += isinstance(either(record.value, "conversation"), list)
         else:
             place.lose(None, "not a session", "the record holds no events or contents, so it was set aside", record.raw)
 
-    each_record(records, report, parse)
+    each_record(_without_scenarios(_one_by_one(records, report), report), report, parse)
     runs = gather(conversations, report)
     runs.skipped = skipped
-    return runs.done("sessions", "events")
+    return runs.done("sessions", "events", _EXPECTED if expected else "")
+
+
+def _one_by_one(records: Iterable[Record], report: ImportReport) -> Iterator[Record]:
+    """Each case of an evaluation as a record of its own."""
+    for record in records:
+        name, cases = _cases(record.value)
+        if not cases:
+            yield record
+            continue
+        report.accounts.found[record.source] -= 1  # its cases are counted instead
+        report.accounts.units[record.source] = "case"
+        of_set = {"eval_set_id": label(either(record.value, "eval_set_id"))}
+        yield from parts_of(record, name, [of_set | case if isinstance(case, dict) else case for case in cases], report)
+
+
+def _without_scenarios(records: Iterable[Record], report: ImportReport) -> Iterator[Record]:
+    """Leave out cases that only tell a simulated user what to do, and count them."""
+    n = 0
+    for record in records:
+        if _is_case(record.value) and _events(record.value) is None and either(record.value, "conversation_scenario"):
+            n += 1
+            report.accounts.idle[record.source] += 1
+        else:
+            yield record
+    if n:
+        report.notes.append(f"Cases that hold no run but a scenario for a simulated user, and give no step: {n:,}.")
 
 
 def _conversation(items: list[Any], record: Record, place: Place, skipped: Counter[str]) -> Conversation:
     """One session."""
     given = record.value
+    case = label(either(given, "eval_id")) if _is_case(given) else None
     messages = []
     for index, item in enumerate(items):
         if not isinstance(item, dict):
@@ -88,13 +165,27 @@ def _conversation(items: list[Any], record: Record, place: Place, skipped: Count
     return Conversation(
         record,
         messages,
-        name=label(given.get("id")),
+        name=case or label(given.get("id")),
         shared={
-            "task": label(given.get("app_name")) or label(given.get("appName")),
+            "task": case or label(given.get("app_name")) or label(given.get("appName")),
             "prompt_version": short_hash(system) if system else None,
         },
-        reward=reward_of(given, place),
+        reward=_verdict(given) if case else reward_of(given, place),
         metadata=others(given, _READ_FIELDS),
+    )
+
+
+def _verdict(case: Row) -> Row:
+    """Whether an evaluation says that the run passed, and its scores; nothing where it says nothing."""
+    verdict = _VERDICTS.get((label(either(case, "final_eval_status")) or "").lower())
+    metrics = [mapping(metric) for metric in sequence(either(case, "overall_eval_metric_results"))]
+    scores = {label(either(metric, "metric_name")): finite_number(metric.get("score")) for metric in metrics}
+    known = {name: score for name, score in scores.items() if name and score is not None}
+    reward: Row = {"reward_components": canonical_json(known)} if known else {}
+    return (
+        reward
+        if verdict is None
+        else reward | {"reward": verdict, "reward_source": "evaluation (ADK, final_eval_status)"}
     )
 
 

@@ -724,6 +724,114 @@ def test_gemini_contents_pair_by_name_and_streamed_pieces_give_no_step() -> None
     assert "piece of a streamed reply 1" in notes(imported)
 
 
+# -- evalsets of ADK -----------------------------------------------------------------------------------------
+
+
+def spoken(role: str | None, *parts: Any) -> dict[str, Any]:
+    return {"role": role, "parts": [{"text": part} if isinstance(part, str) else part for part in parts]}
+
+
+def invocation(asked: str, answer: str | None, **between: Any) -> dict[str, Any]:
+    final = None if answer is None else spoken("model", answer)
+    return {
+        "invocation_id": "i",
+        "user_content": spoken("user", asked),
+        "final_response": final,
+        "intermediate_data": between,
+    }
+
+
+USES = [{"id": "b", "name": "g", "args": {"x": 1}}, {"name": "f", "args": {"x": 2}}, {"name": "f", "args": {}}]
+RESPONSES = [{"name": "f", "response": {"result": "first f"}}, {"id": "b", "name": "g", "response": {"error": "no g"}}]
+CASE = {
+    "eval_id": "refund",
+    "conversation": [
+        invocation(
+            "q", "done", tool_uses=USES, tool_responses=RESPONSES, intermediate_responses=[["helper", [{"text": "hm"}]]]
+        ),
+        invocation("thanks", "bye"),
+    ],
+    "session_input": {"app_name": "shop", "user_id": "u", "state": {}},
+}
+EVENTS = [
+    {"author": "helper", "content": spoken("model", {"function_call": {"id": "a", "name": "f", "args": {"x": 1}}})},
+    {
+        "author": "helper",
+        "content": spoken("user", {"function_response": {"id": "a", "name": "f", "response": {"result": "r"}}}),
+    },
+    {"author": "helper", "content": spoken(None, "on it")},
+]
+
+
+def in_javascript(value: Any) -> Any:
+    """The value with the names of its fields as JavaScript has them."""
+    if isinstance(value, list):
+        return [in_javascript(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    renamed = {key: "".join([key.split("_")[0], *map(str.capitalize, key.split("_")[1:])]) for key in value}
+    return {renamed[key]: in_javascript(item) for key, item in value.items()}
+
+
+@pytest.mark.parametrize("form", [lambda value: value, in_javascript], ids=["python", "javascript"])
+def test_each_case_of_an_evalset_is_a_run(form: Any) -> None:
+    logged = {"eval_id": "logged", "conversation": [invocation("q", "on it", invocation_events=EVENTS)]}
+    scenario = {"eval_id": "s", "conversation_scenario": {"starting_prompt": "hi", "conversation_plan": "be rude"}}
+    imported = read(form({"eval_set_id": "set", "eval_cases": [CASE, logged, scenario, {"eval_id": "odd"}]}))
+    assert imported.report.format == "adk"
+    assert imported.report.sentence() == "Read 3 of 4 cases (1 lost): 8 steps in 2 episodes; 1 problem."
+    assert [(row["episode_id"], row["action"], row["tool_result"], row["error"]) for row in rows(imported)] == [
+        ("refund", "g", '{"error":"no g"}', "no g"), ("refund", "f", "first f", None), ("refund", "f", None, None),
+        ("refund", "message", None, None), ("refund", "message", "thanks", None), ("refund", "message", None, None),
+        ("logged", "f", "r", None), ("logged", "message", None, None),
+    ]  # fmt: skip
+    assert [row["arguments"] for row in rows(imported)][:4] == ['{"x":1}', '{"x":2}', "{}", '{"text":"hm"}']
+    assert [row["behavior_policy"] for row in rows(imported)][3:5] == ["helper", None]
+    assert {row["task"] for row in rows(imported)} == {"refund", "logged"}
+    assert all(row["reward"] is None for row in rows(imported))
+    assert "what an agent is expected to do" in notes(imported)
+    assert "a scenario for a simulated user, and give no step: 1" in notes(imported)
+    raw = {(record["source_file"], record["record"]): record["raw"] for record in imported.records.to_pylist()}
+    for row in rows(imported):
+        (acting,) = [m for m in messages_of(raw[row["source_file"], row["record"]], row["message_index"]) if m.acting]
+        assert (row["tool"] or json.loads(row["arguments"])["text"]) in acting.text
+
+
+def test_results_of_an_evaluation_hold_what_was_done_and_the_verdict() -> None:
+    def judged(status: Any, **fields: Any) -> dict[str, Any]:
+        metrics = [
+            {"metric_name": "response_match_score", "score": 0.5, "eval_status": status},
+            {"metric_name": "x", "score": None},
+        ]
+        return {
+            "eval_id": "c",
+            "eval_set_id": "set",
+            "final_eval_status": status,
+            "overall_eval_metric_results": metrics,
+        } | fields
+
+    told = [
+        {
+            "actual_invocation": invocation("q", "mine", tool_uses=USES[:1]),
+            "expected_invocation": invocation("q", "yours"),
+        }
+    ]
+    session = {"id": "s", "app_name": "shop", "events": [{"author": "user", "content": spoken("user", "q")}, *EVENTS]}
+    cases = [
+        judged(1, eval_metric_result_per_invocation=told),
+        judged("FAILED", eval_metric_result_per_invocation=[], session_details=session),
+        judged(3, eval_metric_result_per_invocation=told),
+    ]
+    imported = read({"eval_set_result_id": "r", "eval_set_id": "set", "eval_case_results": cases})
+    assert [(row["episode_id"], row["action"], row["reward"]) for row in rows(imported)] == [
+        ("c", "g", None), ("c", "message", 1.0), ("c#2", "f", None), ("c#2", "message", 0.0),
+        ("c#3", "g", None), ("c#3", "message", None),
+    ]  # fmt: skip
+    assert [row["arguments"] for row in rows(imported)][1] == '{"text":"mine"}'
+    assert set(column(imported, "reward_components")) == {None, '{"response_match_score":0.5}'}
+    assert not any("yours" in (row["state"] or "") for row in rows(imported))
+
+
 # -- calls written as text -----------------------------------------------------------------------------------
 
 OFFER = {"role": "system", "content": "Call tools as <tool_call>{json}</tool_call>. <tools>[]</tools>"}
@@ -1019,11 +1127,13 @@ def mutate(data: st.DataObject, value: Any) -> Any:
     return changed
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", [*DIALECTS, "adk, evalset"])
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_damage_is_read_or_reported(dialect: str, data: st.DataObject) -> None:
+    dialect, _, evalset = dialect.partition(", ")
     records = [json.loads(line) for line in IMPORTERS[dialect].example.splitlines()]
+    records = [{"eval_set_id": "set", "eval_cases": [CASE]}] if evalset else records
     for _ in range(data.draw(st.integers(1, 4))):
         records = mutate(data, records)
         records = records if isinstance(records, list) else [records]
