@@ -40,6 +40,7 @@ _MARK = b"\xef\xbb\xbf"  # byte order mark in UTF-8; also inside, where files we
 _NOTHING = re.compile(rb"[\s\x00\xef\xbb\xbf]*")
 # A bracket may also begin the line of a log: "[Result] (PASS)".
 _FIRST_SIGN = re.compile(rb"[\s\x00\xef\xbb\xbf]*(\{|\[(?=\s*(?:[\[{\"\d\]-]|true|false|null|NaN|Infinity|\Z))|)")
+_QUOTED_JSON = re.compile(rb"[\s\xef\xbb\xbf]*\"(?:\\[nrt]| )*[{\[]")
 _FIRST_KEY = re.compile(rb"\{\s*(\"(?:[^\"\\]|\\.){1,200}\")\s*:")
 _OPENING = re.compile(rb"(?:\n|^)[ \t]*[{\[]")
 _SEVERAL_ARRAYS = re.compile(rb"\n\]\s*\[")  # no string holds a raw line break: this is structure
@@ -112,6 +113,7 @@ def read_records(
     data = as_utf8(name, data, report)
     if _is_blank(data):
         raise TraceFormatError(f"{name} is empty: it holds no record. Check that the export has finished.")
+    data = _unquoted(name, data, report)
     if _looks_like_lines(data):
         return _lines(name, data, report, tick)
     start = 0 if _begins_like_json(data) else _end_of_preamble(data)
@@ -178,6 +180,19 @@ def _rewritten(name: str, data: bytes, encoding: str, report: ImportReport) -> b
         evidence = text[max(0, first - 60) : first + 60].decode("utf-8", "ignore")
         report.at(name, offset=first).mend(None, "invalid bytes", message, evidence)
     return text
+
+
+def _unquoted(name: str, data: bytes, report: ImportReport) -> bytes:
+    """What a file says that is a single JSON string of JSON, as where a program encodes its results twice; else the file."""
+    if not _QUOTED_JSON.match(data):
+        return data
+    text = parse_json(data.decode().removeprefix("\ufeff"))[0]
+    inner = text.encode("utf-8", "replace") if isinstance(text, str) else b""
+    if not _begins_like_json(inner):
+        return data
+    message = "the file is one JSON string; the JSON inside it was read, and byte offsets count from its beginning"
+    report.at(name).mend(None, "encoded twice", message)
+    return inner
 
 
 def _is_blank(data: bytes) -> bool:

@@ -190,6 +190,17 @@ def test_json_behind_a_preamble_is_found_and_the_preamble_set_aside() -> None:
     assert values(page) == [page]
 
 
+@pytest.mark.parametrize(
+    "inner", ['{"a": "\\ud83d \\" x"}', '\n[{"a": 1}, {"a": 2}]\n', '{"a": 1}\n{"a": 2}\n', "[[1]]"]
+)
+def test_a_file_that_is_one_string_of_json_is_read_as_what_it_says(inner: str) -> None:
+    found, report = read(json.dumps(inner) + "\n")
+    assert [record.value for record in found] == values(inner)
+    assert [(problem.kind, problem.lost) for problem in report.problems] == [("encoded twice", False)]
+    for other in ('"{}" 1', '"[x","y"\n"[1","2"', '"words"'):
+        assert "encoded twice" not in read(other)[1].counts()
+
+
 def test_a_broken_value_in_an_array_on_one_line_costs_that_value_only() -> None:
     items = [{"task": i, "inner": [{"x": i}, {"y": -1}], "text": "a, {"} for i in range(6)]
     whole = [json.dumps(item) for item in items]
