@@ -9,7 +9,7 @@ be a whole call, and the reply ends with the last of them, unless what follows i
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from offrl_core.importers.chat_messages import calls_of
 from offrl_core.importers.fields import Arguments, mapping, read_arguments
@@ -18,23 +18,26 @@ from offrl_core.importers.records import parse_json
 from offrl_core.importers.report import Place
 from offrl_core.schema import canonical_json
 
-# A fence, a call or a tag without one. No call holds another opening tag: then each character is looked at once.
-_PIECE = re.compile(
+_MARK = re.compile(r"<tool_call>|<function=|```+|~~~+")  # where a call or a code fence may begin
+# No call holds another tag of its kind, so each character is looked at once.
+_CALL = re.compile(
     r"""
-    ^[ \t]* (?P<fence> ```+ | ~~~+ ) .*? (?: ^[ \t]* (?P=fence) [ \t]*$ | \Z )
-    | (?: ^ | (?<=</think>) | (?<=</tool_call>) | (?<=</function>) ) [ \t]*
-      (?: <tool_call> \s* (?P<json> \{ (?: (?!<tool_call>) . )*? \} ) \s* </tool_call>
-        | (?P<wrap> <tool_call> \s* )? <function=(?P<name> [^<>\s]+ )> (?P<body> (?: (?!<function=) . )*? ) </function>
-          (?(wrap) \s* </tool_call> )
-        | (?P<broken> <tool_call> | <function= ) )
+    <tool_call> \s*+ (?P<json> \{ [^<]*+ (?: < (?! /? tool_call> ) [^<]*+ )*+ ) </tool_call>
+    | (?P<wrap> <tool_call> \s*+ )? <function=(?P<name> [^<>\s]++ )>
+      (?P<body> [^<]*+ (?: < (?! /function> | function= ) [^<]*+ )*+ ) </function>
+      (?(wrap) \s*+ </tool_call> )
     """,
-    re.VERBOSE | re.MULTILINE | re.DOTALL,
+    re.VERBOSE,
 )
+_REST_OF_FENCE = re.compile(r"[^`\n]*+(?:\n|\Z)")  # its language; code with its end on the same line is no fence
+_LINE_END = re.compile(r"[ \t\r]*+(?:\n|\Z)")
 _PARAMETER = re.compile(r"\s*<parameter=([^<>\s]+)>\n?(.*?)\n?</parameter>(?=\s*(?:<parameter=|\Z))", re.DOTALL)
 _END = re.compile(r"(?:\s|<\|\w+\|>|</s>)*")  # a tokenizer may leave its sign for the end of a reply
 _TAGS = ("<tool_call>", "<function=", "<tools>")
 _CLOSING_TAGS = ("</tool_call>", "</function>")
-_RESPONSE, _RESPONSE_END = re.compile(r"<tool_response>\s*(.*?)\s*</tool_response>", re.DOTALL), "</tool_response>"
+_BEFORE_A_CALL = ("\n", "</think>", *_CLOSING_TAGS)
+_RESPONSE = re.compile(r"<tool_response>([^<]*+(?:<(?!/tool_response>)[^<]*+)*+)</tool_response>")
+_RESPONSE_BEGIN, _RESPONSE_END = re.compile(r"\s*+<tool_response>"), "</tool_response>"
 _EXECUTION = re.compile(r"\s*EXECUTION RESULT of \[([^\]\n]+)\]:[ \t]*\n?(.*)", re.DOTALL)  # so OpenHands marks them
 
 
@@ -51,16 +54,40 @@ def written_calls(text: str, *, may_go_on: bool) -> tuple[str | None, list[Call]
     end = max(text.rfind(tag) + len(tag) if tag in text else 0 for tag in _CLOSING_TAGS)
     if not end or not (may_go_on or _END.fullmatch(text, end)):
         return None, []
-    pieces = [piece for piece in _PIECE.finditer(text, 0, end) if not piece["fence"]]
-    calls = [call for piece in pieces if (call := _written_call(piece)) is not None]
-    if len(calls) < len(pieces):
+    pieces = list(_pieces(text, end))
+    calls = [call for piece in pieces if piece is not None and (call := _written_call(piece)) is not None]
+    if not calls or len(calls) < len(pieces):
         return None, []
     words, position = [], 0
-    for piece in pieces:
+    for piece in filter(None, pieces):
         words.append(text[position : piece.start()])
         position = piece.end()
     words.append(_END.sub("", text[position:], count=1))
     return "".join(words).strip() or None, calls
+
+
+def _pieces(text: str, end: int) -> Iterator[re.Match[str] | None]:
+    """The tags that begin a line outside a code fence: each with the whole call that it opens, or None."""
+    position, fence = 0, ""
+    while mark := _MARK.search(text, position, end):
+        position = mark.end()
+        if not _begins_line(text, mark.start()):
+            continue
+        if fence:
+            fence = "" if mark[0].startswith(fence) and _LINE_END.match(text, position) else fence
+        elif mark[0][0] in "`~":
+            fence = mark[0] if _REST_OF_FENCE.match(text, position) else ""
+        else:
+            piece = _CALL.match(text, mark.start(), end)
+            yield piece
+            position = piece.end() if piece else position
+
+
+def _begins_line(text: str, at: int) -> bool:
+    """Whether nothing but blanks, or the end of a thought or of another call, stands before a place in its line."""
+    while at and text[at - 1] in " \t":
+        at -= 1
+    return at == 0 or text.endswith(_BEFORE_A_CALL, 0, at)
 
 
 def _written_call(piece: re.Match[str]) -> Call | None:
@@ -76,7 +103,7 @@ def _written_call(piece: re.Match[str]) -> Call | None:
     if call.name is None:
         return None
     if whole.status == "python_literal" and call.arguments.status == "object":
-        return call._replace(arguments=call.arguments._replace(status="python_literal", raw=piece["json"]))
+        return call._replace(arguments=call.arguments._replace(status="python_literal", raw=piece["json"].strip()))
     return call
 
 
@@ -99,12 +126,13 @@ def written_results(text: str) -> tuple[list[Result], str | None]:
     """The results that a text marks as such, and its other words; no results where it begins with none."""
     if match := _EXECUTION.match(text):
         return [_result(match[2], match[1])], None
-    if not text.lstrip().startswith("<tool_response>") or _RESPONSE_END not in text:
+    if not _RESPONSE_BEGIN.match(text) or _RESPONSE_END not in text:
         return [], text
     inside, _, after = text.rpartition(_RESPONSE_END)
     inside += _RESPONSE_END
     rest = f"{_RESPONSE.sub('', inside)}{after}".strip()
-    return [_result(found, _name_in(found)) for found in _RESPONSE.findall(inside)], rest or None
+    found = [response.strip() for response in _RESPONSE.findall(inside)]
+    return [_result(one, _name_in(one)) for one in found], rest or None
 
 
 def results_in(text: str) -> list[Result]:
@@ -171,7 +199,10 @@ def _closes_a_call(message: Message) -> bool:
 
 def _is_marked(message: Message) -> bool:
     """Whether a message says that it is a result."""
-    return message.role == "tool" or (message.role == "user" and bool(written_results(message.text or "")[0]))
+    if message.role != "user" or not message.text:
+        return message.role == "tool"
+    marked = _RESPONSE_BEGIN.match(message.text) and _RESPONSE_END in message.text
+    return bool(marked or _EXECUTION.match(message.text))
 
 
 def _take_results(following: Sequence[Message]) -> None:

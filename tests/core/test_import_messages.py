@@ -864,6 +864,7 @@ def answers(*texts: str) -> dict[str, Any]:
         (CODER, {"x": "a\n  b"}, "object", "<parameter=x>\na\n  b\n</parameter>"),
         (HANDS, {"x": "1", "y": ""}, "object", "<parameter=x>1</parameter>\n<parameter=y>\n</parameter>"),
         ("<function=f>\n</function>", {}, "object", None),
+        ("```ls``` it is\n```\n<tool_call>\n```\n" + QWEN, {"x": 1}, "object", None),
         ("<function=f>\n<parameter=x>\n```\n</parameter> is no end\n</parameter>\n</function>",
          {"x": "```\n</parameter> is no end"}, "object", "<parameter=x>\n```\n</parameter> is no end\n</parameter>"),
     ],
