@@ -18,7 +18,7 @@ def render_controls(now: work.Current) -> str:
     with st.container(horizontal=True, vertical_alignment="bottom"):
         layout.min_count_input()
         if now.world:
-            layout.deployment_input(now, "Exact values where", "ceiling")
+            layout.deployment_input(now.world)
     return work.deployment(now.world)
 
 

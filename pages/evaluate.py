@@ -79,7 +79,7 @@ def render_page(now: work.Current) -> None:
     learn, judge_on = split.parts_of(now)
     split.render_split(learn, judge_on)
     if now.world:
-        layout.deployment_input(now, "Once deployed,", "evaluate")
+        layout.deployment_input(now.world)
     models = trained_policies(learn)
     if not models:
         if not any(name in orl.ALGORITHMS for name in state.get("learners").split(",")):

@@ -33,7 +33,6 @@ def switch_mul() -> None:
 
 def render_controls() -> None:
     """Two switches and one dial."""
-    state.put("deployment", work.deployment("calculator"))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="large", key="story_controls"):
         state.set_widget("w:mul_out", mul_is_out())
         st.toggle(
@@ -42,13 +41,7 @@ def render_controls() -> None:
             on_change=switch_mul,
             help="The log is collected again by an agent that never calls mul. Nothing else changes.",
         )
-        st.segmented_control(
-            "Once deployed, `mul`…",
-            list(SPEC.deployments),
-            format_func=lambda name: SPEC.deployments[name].title,
-            **state.bound("deployment"),
-            help="The hidden truth. " + "; ".join(f"{d.title}: {d.summary}" for d in SPEC.deployments.values()) + ".",
-        )
+        layout.deployment_input("calculator")
         st.slider(
             "Guess for what the log never shows (Q₀)",
             min(-2.0, state.get("guess")),

@@ -26,11 +26,11 @@ SORTS = {
 def render_controls(now: work.Current) -> tuple[str, str]:
     """Learner and deployment."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        algorithm = model_choice.choose_learner("Learner", "q_values")
+        algorithm = model_choice.choose_learner("Learner")
         layout.min_count_input()
         guess.render_guess(algorithm)
         if now.world:
-            layout.deployment_input(now, "Exact values where", "q_values")
+            layout.deployment_input(now.world)
     return algorithm, work.deployment(now.world)
 
 

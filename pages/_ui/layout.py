@@ -91,21 +91,19 @@ def min_count_input() -> None:
     )
 
 
-def deployment_input(now: Any, title: str, place: str) -> None:
-    """Which hidden truth of the world to compare with; ``title`` begins what the control asks, on the page ``place``.
-
-    Nothing is asked of a world that has one truth only.
-    """
-    spec = WORLDS[now.world]
+def deployment_input(world: str) -> None:
+    """Which hidden truth of the world to compare with. Nothing is asked of a world that has one truth only."""
+    spec = WORLDS[world]
     if state.get("deployment") not in spec.deployments:
         state.put("deployment", LOGGED_IN)
     if len(spec.deployments) < 2:
         return
     st.segmented_control(
-        f"{title} {spec.subject}…",
+        f"Once deployed, {spec.subject}…",
         list(spec.deployments),
         format_func=lambda name: spec.deployments[name].title,
-        **state.bound("deployment", place),
+        **state.bound("deployment"),
+        help="The hidden truth. " + "; ".join(f"{d.title}: {d.summary}" for d in spec.deployments.values()) + ".",
     )
 
 

@@ -11,8 +11,8 @@ from offrl_core.interfaces import TrainedModel
 from . import beside, parameters, state, work
 
 
-def choose_learner(label: str, place: str) -> str:
-    """The learner that pages show; ``place`` is the page."""
+def choose_learner(label: str) -> str:
+    """The learner that pages show."""
     learners = list(orl.ALGORITHMS)
     if state.get("shown") not in learners:
         state.put("shown", "fqi")
@@ -20,7 +20,7 @@ def choose_learner(label: str, place: str) -> str:
         label,
         learners,
         format_func=lambda name: orl.ALGORITHMS[name].menu_title,
-        **state.bound("shown", place),
+        **state.bound("shown"),
         width=420,
     )
     return str(state.get("shown"))

@@ -147,10 +147,11 @@ PLACES = (
 OF_A_LOG = ("edits", *PLACES)
 
 # Session keys beside the fields: uploads by fingerprint, warnings of the link, choices for a log that isn't loaded yet, pages
-# that were opened without choices in their address while there were some, or while there were none, and the keys of widgets
-# ("w:...").
+# that were opened without choices in their address while there were some, or while there were none, the page on which a widget
+# was drawn last, and the keys of widgets ("w:...").
 UPLOADS, WARNINGS, LOADED, AWAITED = "uploads", "link_warnings", "link_loaded", "link_awaited"
 PASSED, DEFAULTS = "link_passed", "link_defaults"
+DRAWN_ON = "widgets_drawn_on"
 
 
 def get(name: str) -> Any:
@@ -164,13 +165,12 @@ def put(name: str, value: Any) -> None:
     st.session_state[name] = value
 
 
-def widget_key(name: str, place: str = "") -> str:
+def widget_key(name: str) -> str:
     """Key for a widget that edits a field; sets the widget to the field's value.
 
-    Fields keep their value on pages where the widget isn't shown. A ``place`` tells widgets of several pages apart whose titles
-    or choices differ: for Streamlit those are other widgets, and would begin without a value.
+    Fields keep their value on pages where the widget isn't shown.
     """
-    key = f"w:{name}{place and ':'}{place}"
+    key = f"w:{name}"
     set_widget(key, get(name))
     return key
 
@@ -179,16 +179,22 @@ def set_widget(key: str, value: Any) -> None:
     """Set a widget that is about to be drawn, but only if it shows something else.
 
     An assignment is sent to the browser, where it would undo what the visitor does in the meantime: quick steps of a dial
-    got lost.
+    got lost. On another page it is another widget for Streamlit, whatever its key, and would begin there without a value.
     """
-    if key not in st.session_state or st.session_state[key] != value:
+    pages, page = st.session_state.setdefault(DRAWN_ON, {}), _page()
+    if key not in st.session_state or st.session_state[key] != value or pages.get(key) != page:
         st.session_state[key] = value
+    pages[key] = page
 
 
-def bound(name: str, place: str = "") -> dict[str, Any]:
+def _page() -> str:
+    context = get_script_run_ctx()
+    return context.page_script_hash if context else ""
+
+
+def bound(name: str) -> dict[str, Any]:
     """Keyword arguments that bind a widget to a field; see :func:`widget_key`."""
-    key = widget_key(name, place)
-    return {"key": key, "on_change": take, "args": (name, key)}
+    return {"key": widget_key(name), "on_change": take, "args": (name,)}
 
 
 def bound_switch(name: str) -> dict[str, Any]:
@@ -198,9 +204,9 @@ def bound_switch(name: str) -> dict[str, Any]:
     return {"key": key, "on_change": lambda: put(name, "1" if st.session_state[key] else "")}
 
 
-def take(name: str, key: str = "") -> None:
+def take(name: str) -> None:
     """Callback of a bound widget: its value becomes the field's. A cleared choice keeps the old one."""
-    value = st.session_state[key or f"w:{name}"]
+    value = st.session_state[f"w:{name}"]
     if value is not None:
         put(name, value)
 

@@ -139,7 +139,7 @@ def test_a_trial_stands_beside_the_exact_value(app):
 def test_every_world_with_several_truths_has_a_switch_here_and_a_changed_world_is_said(app, world):
     spec = WORLDS[world]
     open_page(app, "evaluate", learners="bc", data="generated", gen_world=world, gen_episodes="200")
-    switches = [control for control in app.segmented_control if control.key == "w:deployment:evaluate"]
+    switches = [control for control in app.segmented_control if control.key == "w:deployment"]
     assert len(switches) == (len(spec.deployments) > 1)
     assert "the world has changed since" not in texts(app)
     for name in spec.deployments:

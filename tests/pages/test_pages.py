@@ -391,3 +391,27 @@ def test_a_world_that_needs_a_package_says_which(app):
     assert "needs the package" in texts(app)
     assert "12,000" in texts(app)
     assert app.selectbox(key="w:data").value == "calculator"  # the bar names the log that is shown
+
+
+# Pages that ask the same, and what each widget shows there when a link has set it.
+SHARED = {
+    "coverage": {"min_count": 5},
+    "ceiling": {"min_count": 5, "deployment": "broken"},
+    "q_values": {"min_count": 5, "deployment": "broken", "guess": -0.5, "shown": "cql"},
+    "shift": {"min_count": 5, "deployment": "broken", "shown": "cql"},
+    "evaluate": {"deployment": "broken"},
+    "overview": {"deployment": "broken", "guess": -0.5},
+}
+
+
+def test_a_choice_that_several_pages_ask_for_shows_the_same_on_each_and_has_one_name(app):
+    open_page(app, "train", min_count="5", deployment="broken", guess="-0.5", shown="cql", learners="bc,cql")
+    for page in (*SHARED, *reversed(SHARED)):
+        app.switch_page(f"pages/{page}.py").run()
+        assert not app.exception, (page, app.exception)
+        widgets = [*app.number_input, *app.segmented_control, *app.selectbox, *app.slider]
+        shows = {widget.key: widget for widget in widgets}
+        for name, value in SHARED[page].items():
+            assert shows[f"w:{name}"].value == value, (page, name)
+        if "deployment" in SHARED[page]:
+            assert shows["w:deployment"].label == "Once deployed, mul…"
