@@ -10,16 +10,18 @@ from offrl_core.evaluation.log_quality import concentrability
 from offrl_core.figures.ceiling import make_ceiling_curve, make_path, make_value_scale
 from pages._ui import before, layout, navigation, state, work
 
+MOST_STARTS = 200  # in a menu
 HOWS = {"episodes": "whole episodes that show it", "transitions": "its steps alone"}
 
 
 def render_controls(now: work.Current) -> str:
     """From when on a pair is supported, and the truth to compare with."""
+    deployment = work.deployment(now.world)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         layout.min_count_input()
         if now.world:
-            layout.deployment_input(now.world)
-    return work.deployment(now.world)
+            layout.deployment_input(now.world, deployment)
+    return deployment
 
 
 def render_values(dataset: Dataset, found: Ceiling, deployment: str) -> None:
@@ -51,14 +53,14 @@ def render_path(dataset: Dataset, found: Ceiling) -> None:
     """The best way from a start, and where it is thin."""
     st.markdown("##### The best path, and where it is thin", help=layout.tip("best_path"))
     starts = [dataset.states[s] for s in np.argsort(-found.starts) if found.starts[s] > 0 and found.supported[s].any()]
+    starts = starts[:MOST_STARTS]
     if not starts:
         st.info("In no state where episodes begin does the log support anything, so there is no path to show.")
         return
-    if state.get("path_start") not in starts:
-        state.put("path_start", starts[0])
+    start = state.get("path_start") if state.get("path_start") in starts else starts[0]
     if len(starts) > 1:
-        st.selectbox("From", starts[:200], **state.bound("path_start"), width=420)
-    path = best_path(dataset, found, state.get("path_start"))
+        st.selectbox("From", starts, **state.bound("path_start", start), width=420)
+    path = best_path(dataset, found, start)
     st.markdown(f"{layout.plain(path.sentence, 400)} Worth **{path.value:+z.3f}** from there. {ENDINGS[path.ending]}")
     layout.render_figure(layout.drawn(make_path, path), key="path", alt=path.sentence)
 
@@ -106,26 +108,26 @@ def _percent(share: float | None) -> str:
     return "can't be said" if share is None else f"{share:.0%}"
 
 
+def _most_needed(dataset: Dataset, found: Ceiling) -> str:
+    """The action of the story, else the rarest of those that the best policy takes: it hangs on that most."""
+    rows = dataset.visitation_counts.sum(axis=0)
+    if "mul" in dataset.actions and rows[dataset.actions.index("mul")]:
+        return "mul"
+    taken = np.flatnonzero(found.policy.probabilities[found.supported.any(axis=1)].any(axis=0) & (rows > 0))
+    return dataset.actions[min(taken, key=lambda a: rows[a])]
+
+
 def render_curve(dataset: Dataset, found: Ceiling, deployment: str) -> None:
     """Thin an action out and watch the ceiling."""
     st.markdown("##### What if an action had been rarer?", help=layout.tip("curve"))
     rows = dataset.visitation_counts.sum(axis=0)
     names = [name for name, n in zip(dataset.actions, rows, strict=True) if n]
-    if state.get("curve_action") not in names:
-        taken = [
-            a for a in np.flatnonzero(found.policy.probabilities[found.supported.any(axis=1)].any(axis=0)) if rows[a]
-        ]
-        rarest = dataset.actions[
-            min(taken, key=lambda a: rows[a])
-        ]  # of what the best policy does: it hangs on that most
-        state.put("curve_action", "mul" if "mul" in names else rarest)
+    action = state.get("curve_action") if state.get("curve_action") in names else _most_needed(dataset, found)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox("Action", names, **state.bound("curve_action"), width=260)
+        st.selectbox("Action", names, **state.bound("curve_action", action), width=260)
         st.segmented_control("Take out", list(HOWS), format_func=HOWS.get, **state.bound("curve_how"))
     try:
-        curve = before.thinned(
-            dataset, state.get("curve_action"), state.get("curve_how"), state.get("min_count"), deployment
-        )
+        curve = before.thinned(dataset, action, state.get("curve_how"), state.get("min_count"), deployment)
     except orl.OffRLError as error:
         layout.error(error)
         return

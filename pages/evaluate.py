@@ -78,14 +78,15 @@ def render_page(now: work.Current) -> None:
     """The split, truth, estimates, one policy in detail, rehearsal."""
     learn, judge_on = split.parts_of(now)
     split.render_split(learn, judge_on)
+    deployment = work.deployment(now.world)
     if now.world:
-        layout.deployment_input(now.world)
+        layout.deployment_input(now.world, deployment)
     models = trained_policies(learn)
     if not models:
         if not any(name in orl.ALGORITHMS for name in state.get("learners").split(",")):
             st.info("Choose learners on the Train page; those that are done are judged here.")
         return
-    deployment, learned = work.deployment(now.world), replace(now, dataset=learn)
+    learned = replace(now, dataset=learn)
     comparison = compared(learn, judge_on, models, deployment)
     if now.world:
         deployed.render_deployed(learned, models, split.whose_policies(learn, judge_on))

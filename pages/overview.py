@@ -41,7 +41,7 @@ def render_controls() -> None:
             on_change=switch_mul,
             help="The log is collected again by an agent that never calls mul. Nothing else changes.",
         )
-        layout.deployment_input("calculator")
+        layout.deployment_input("calculator", work.deployment("calculator"))
         st.slider(
             "Guess for what the log never shows (Q₀)",
             min(-2.0, state.get("guess")),
@@ -55,7 +55,7 @@ def render_controls() -> None:
 
 def render_story(now: work.Current) -> None:
     """Success by task, the one choice, and what it means."""
-    dataset, deployment = now.dataset, state.get("deployment")
+    dataset, deployment = now.dataset, work.deployment("calculator")
     models = {name: work.trained(dataset, name, **parameters.parameters_of(name)) for name in LEARNERS}
     truths: dict[str, Truth] = {
         "The logging agent": work.behavior_truth(dataset.log.fingerprint, deployment, dataset.log)

@@ -25,13 +25,14 @@ SORTS = {
 
 def render_controls(now: work.Current) -> tuple[str, str]:
     """Learner and deployment."""
+    deployment = work.deployment(now.world)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         algorithm = model_choice.choose_learner("Learner")
         layout.min_count_input()
         guess.render_guess(algorithm)
         if now.world:
-            layout.deployment_input(now.world)
-    return algorithm, work.deployment(now.world)
+            layout.deployment_input(now.world, deployment)
+    return algorithm, deployment
 
 
 def render_no_values(now: work.Current, known: bool) -> None:

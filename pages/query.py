@@ -52,13 +52,12 @@ def render_editor() -> str:
         on_change=take_example,
         placeholder="choose one, or write your own below",
     )
-    if not state.get("sql"):
-        state.put("sql", EXAMPLE_QUERIES[0].sql)
-    st.text_area("SQL (one SELECT)", **state.bound("sql"), height=180)
+    sql: str = state.get("sql") or EXAMPLE_QUERIES[0].sql
+    st.text_area("SQL (one SELECT)", **state.bound("sql", sql), height=180)
     st.button(
         "Run", type="primary", icon=":material/play_arrow:", help="Leaving the editor with Ctrl+Enter runs it too."
     )
-    return state.get("sql")
+    return sql
 
 
 def render_result(sql: str, result: QueryResult) -> None:

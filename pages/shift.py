@@ -17,12 +17,13 @@ LONG_NAME = 12  # characters of an action; longer ones need the width of the pag
 
 def render_controls(now: work.Current) -> tuple[str, str]:
     """Learner, support and deployment."""
+    deployment = work.deployment(now.world)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         algorithm = model_choice.choose_learner("Policy of")
         layout.min_count_input()
         if now.world:
-            layout.deployment_input(now.world)
-    return algorithm, work.deployment(now.world)
+            layout.deployment_input(now.world, deployment)
+    return algorithm, deployment
 
 
 def render_maps(shift: Shift, n_logged: int) -> None:

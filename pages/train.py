@@ -35,11 +35,11 @@ def chosen_learners() -> list[str]:
 
 
 def take_learners() -> None:
-    """Keep the choice; the other pages show one of the chosen learners."""
+    """Keep the choice; the other pages go on showing a learner only while it is among the chosen ones."""
     chosen = st.session_state["w:learners"]
     state.put("learners", ",".join(chosen))
-    if chosen and state.get("shown") not in chosen:
-        state.put("shown", chosen[0])
+    if state.get("shown") not in chosen:
+        state.put("shown", "")
 
 
 def render_choice() -> list[str]:

@@ -13,7 +13,7 @@ import streamlit as st
 
 from offrl_core.coverage_edits import CoverageEdit, DropAction
 from offrl_core.glossary import TERMS
-from offrl_core.worlds import LOGGED_IN, WORLDS, WorldSpec
+from offrl_core.worlds import WORLDS, WorldSpec
 
 from . import state
 
@@ -91,18 +91,19 @@ def min_count_input() -> None:
     )
 
 
-def deployment_input(world: str) -> None:
-    """Which hidden truth of the world to compare with. Nothing is asked of a world that has one truth only."""
+def deployment_input(world: str, here: str) -> None:
+    """Which hidden truth of the world to compare with; ``here`` is the one that the page shows.
+
+    Nothing is asked of a world that has one truth only.
+    """
     spec = WORLDS[world]
-    if state.get("deployment") not in spec.deployments:
-        state.put("deployment", LOGGED_IN)
     if len(spec.deployments) < 2:
         return
     st.segmented_control(
         f"Once deployed, {spec.subject}…",
         list(spec.deployments),
         format_func=lambda name: spec.deployments[name].title,
-        **state.bound("deployment"),
+        **state.bound("deployment", here),
         help="The hidden truth. " + "; ".join(f"{d.title}: {d.summary}" for d in spec.deployments.values()) + ".",
     )
 

@@ -13,17 +13,22 @@ from . import beside, parameters, state, work
 
 def choose_learner(label: str) -> str:
     """The learner that pages show."""
-    learners = list(orl.ALGORITHMS)
-    if state.get("shown") not in learners:
-        state.put("shown", "fqi")
+    algorithm = shown_learner()
     st.selectbox(
         label,
-        learners,
+        list(orl.ALGORITHMS),
         format_func=lambda name: orl.ALGORITHMS[name].menu_title,
-        **state.bound("shown"),
+        **state.bound("shown", algorithm),
         width=420,
     )
-    return str(state.get("shown"))
+    return algorithm
+
+
+def shown_learner() -> str:
+    """The one that was chosen, else naive FQI or, where it isn't among the learners on Train, the first of those."""
+    learners = [name for name in state.get("learners").split(",") if name in orl.ALGORITHMS]
+    chosen: str = state.get("shown")
+    return chosen if chosen in orl.ALGORITHMS else "fqi" if "fqi" in learners or not learners else learners[0]
 
 
 def trained_models(dataset: Dataset, algorithm: str) -> list[TrainedModel]:

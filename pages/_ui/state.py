@@ -94,7 +94,7 @@ FIELDS: dict[str, Field] = {
     "seeds": Field(8, _whole(1, MAX_SEEDS)),
     "budget": Field(2000, _whole(1, 100_000)),
     "pins": Field("", _pins),
-    "shown": Field("fqi"),
+    "shown": Field(""),  # a learner; "" leaves it to the page, see model_choice.shown_learner
     "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),
     "only": Field(""),
     "q_view": Field("values", _one_of("values", "ledger")),
@@ -104,11 +104,11 @@ FIELDS: dict[str, Field] = {
     "cell_state": Field(""),
     "cell_action": Field(""),
     "episode": Field(""),
-    "path_start": Field(""),
+    "path_start": Field(""),  # "" leaves this and the next one to the page
     "curve_action": Field(""),
     "curve_how": Field("episodes", _one_of("episodes", "transitions")),
     "slip": Field(0.05, _number(0, 0.5)),
-    "sql": Field(""),
+    "sql": Field(""),  # "" for the first example
     "gen_world": Field("calculator", _one_of(*WORLDS)),
     "gen_behavior": Field("logger"),
     "gen_right": Field(0.62, _number(0, 1)),
@@ -165,13 +165,15 @@ def put(name: str, value: Any) -> None:
     st.session_state[name] = value
 
 
-def widget_key(name: str) -> str:
-    """Key for a widget that edits a field; sets the widget to the field's value.
+def widget_key(name: str, shown: Any = None) -> str:
+    """Key for a widget that edits a field; sets the widget to the field's value, or to another that is ``shown``.
 
-    Fields keep their value on pages where the widget isn't shown.
+    Fields keep their value on pages where the widget isn't shown. What a page chooses because the visitor didn't, or because
+    the visitor's choice is of another log, is shown and never put into the field: it would change the address, and who then
+    goes back in the browser's history would come to the same page.
     """
     key = f"w:{name}"
-    set_widget(key, get(name))
+    set_widget(key, get(name) if shown is None else shown)
     return key
 
 
@@ -192,9 +194,9 @@ def _page() -> str:
     return context.page_script_hash if context else ""
 
 
-def bound(name: str) -> dict[str, Any]:
+def bound(name: str, shown: Any = None) -> dict[str, Any]:
     """Keyword arguments that bind a widget to a field; see :func:`widget_key`."""
-    return {"key": widget_key(name), "on_change": take, "args": (name,)}
+    return {"key": widget_key(name, shown), "on_change": take, "args": (name,)}
 
 
 def bound_switch(name: str) -> dict[str, Any]:
@@ -234,8 +236,6 @@ def load_link() -> None:
             put(name, FIELDS[name].parse(text))
         except ValueError as error:
             warn(f"The link sets {name} to {text!r}, which can't be read ({error}); the default is used.")
-    if "learners" in given and "shown" not in given and get("shown") not in get("learners").split(","):
-        put("shown", get("learners").split(",")[0])
 
 
 def _went_through_history() -> bool:

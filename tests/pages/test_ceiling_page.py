@@ -37,9 +37,10 @@ def test_one_family_alone_is_not_scored(app):
 def test_the_curve_follows_the_chosen_action(app):
     open_page(app, "ceiling")
     assert app.selectbox(key="w:curve_action").value == "mul"
+    assert "curve_action" not in app.session_state  # the page's choice, not the visitor's
     app.selectbox(key="w:curve_action").set_value("add").run()
     assert not app.exception, app.exception
-    assert app.session_state["curve_action"] == "add"
+    assert app.session_state["curve_action"] == app.selectbox(key="w:curve_action").value == "add"
 
 
 def test_an_imported_log_has_a_ceiling_and_no_truth(app):

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
@@ -317,7 +318,7 @@ def test_the_condition_of_a_query_becomes_a_coverage_edit(app):
 def test_the_session_holds_nothing_but_fields_and_widgets(app):
     from pages._ui import state
 
-    known = {*state.FIELDS, state.UPLOADS, state.WARNINGS, state.LOADED, state.PASSED, state.DEFAULTS}
+    known = {*state.FIELDS, state.UPLOADS, state.WARNINGS, state.LOADED, state.PASSED, state.DEFAULTS, state.DRAWN_ON}
     for page in PAGES:
         open_page(app, page)
     strange = [key for key in list(app.session_state) if key not in known and not key.startswith(WIDGETS)]
@@ -340,7 +341,9 @@ def test_every_page_draws_a_log_of_every_world(app, page, world):
 
 def test_a_deployment_of_another_world_falls_back_to_the_one_that_works(app):
     open_page(app, "q_values", data="generated", gen_world="gridworld", gen_episodes="300", deployment="crash")
-    assert app.session_state["deployment"] == "works"
+    assert app.segmented_control(key="w:deployment").value == "works"
+    app.selectbox(key="w:data").set_value("calculator").run()
+    assert app.segmented_control(key="w:deployment").value == "crash"
 
 
 def test_an_agent_of_a_world_can_be_chosen(app):
@@ -415,3 +418,33 @@ def test_a_choice_that_several_pages_ask_for_shows_the_same_on_each_and_has_one_
             assert shows[f"w:{name}"].value == value, (page, name)
         if "deployment" in SHARED[page]:
             assert shows["w:deployment"].label == "Once deployed, mul…"
+
+
+EVERY_PAGE = sorted(path.stem for path in (Path(__file__).parents[2] / "pages").glob("*.py"))
+UNTOUCHED_LINKS = [
+    {},
+    {"learners": "cql,bc"},
+    {"data": "generated", "gen_world": "gridworld", "deployment": "slippery", "gen_episodes": "300"},
+]
+
+
+@pytest.mark.parametrize("link", UNTOUCHED_LINKS, ids=["none", "learners", "another world"])
+def test_what_a_page_chooses_itself_is_not_written_to_the_address(app, link):
+    """Else who goes back in the browser's history comes to the same page, and needs another step."""
+    open_page(app, "overview", **link)
+    for page in EVERY_PAGE:
+        app.switch_page(f"pages/{page}.py").run()
+        assert not app.exception, (page, app.exception)
+        address = {name: value if isinstance(value, str) else value[0] for name, value in app.query_params.items()}
+        assert address == link, page
+
+
+def test_pages_show_the_first_of_the_learners_where_the_visitor_chose_none_of_them_to_look_at(app):
+    open_page(app, "q_values", learners="cql,bc")
+    assert app.selectbox(key="w:shown").value == "cql"
+    app.selectbox(key="w:shown").set_value("bc").run()
+    assert app.session_state["shown"] == "bc"
+    app.switch_page("pages/train.py").run()
+    app.multiselect(key="w:learners").set_value(["cql", "iql"]).run()
+    app.switch_page("pages/shift.py").run()
+    assert app.selectbox(key="w:shown").value == "cql"
