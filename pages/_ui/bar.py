@@ -78,7 +78,7 @@ def render_link(place: DeltaGenerator) -> None:
     with place, st.popover("Link", icon=":material/link:", help="A link that reproduces what you see."):
         st.caption("Every choice is in this link, so it shows the same page to others and next year.")
         st.code(state.full_link(), language=None, wrap_lines=True)
-        if state.get("data").startswith(work.UPLOAD_PREFIX):
+        if work.is_loaded():
             st.caption(
                 "Trace files don't travel in a link, only their names: whoever opens it loads the same files on the Data page, "
                 "and then all of it counts. The same goes for files of rewards."

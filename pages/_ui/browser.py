@@ -7,6 +7,7 @@ import itertools
 import threading
 import time
 import uuid
+from typing import Any, NamedTuple
 
 import streamlit as st
 
@@ -40,32 +41,40 @@ def _cookie() -> str:
     return st.context.cookies.get(COOKIE, "")
 
 
+class Kept(NamedTuple):
+    """A log, when it was looked at last, and the files it was read from, as whoever brought it holds them."""
+
+    looked: float
+    log: Log
+    files: Any
+
+
 class Cloakroom:
     """Logs by owner and fingerprint, for a while; the ones that nobody looked at for longest go first."""
 
     def __init__(self) -> None:
         """Empty."""
         self._lock = threading.Lock()
-        self._logs: dict[tuple[str, str], tuple[float, Log]] = {}  # the latest look last
+        self._logs: dict[tuple[str, str], Kept] = {}  # the latest look last
 
-    def keep(self, owner: str, log: Log) -> None:
-        """Keep a log, or keep it for longer."""
+    def keep(self, owner: str, log: Log, files: Any = None) -> None:
+        """Keep a log, or keep it for longer; files that are kept with it stay with it."""
+        key = (owner, log.fingerprint)
         with self._lock:
-            self._logs.pop((owner, log.fingerprint), None)
-            self._logs[owner, log.fingerprint] = time.monotonic(), log
+            before = self._logs.pop(key, None)
+            self._logs[key] = Kept(time.monotonic(), log, files or (before and before.files))
             self._tidy()
 
-    def find(self, owner: str, fingerprint: str) -> Log | None:
-        """A log that is still kept for this owner."""
+    def find(self, owner: str, fingerprint: str) -> Kept | None:
+        """What is still kept for this owner."""
         with self._lock:
             self._tidy()
-            found = self._logs.get((owner, fingerprint))
-        return found[1] if found else None
+            return self._logs.get((owner, fingerprint))
 
     def _tidy(self) -> None:
         now = time.monotonic()
-        for key, (looked, _) in list(self._logs.items()):
-            if now - looked > KEPT_SECONDS or len(self._logs) > MOST_KEPT:
+        for key, kept in list(self._logs.items()):
+            if now - kept.looked > KEPT_SECONDS or len(self._logs) > MOST_KEPT:
                 del self._logs[key]
 
 
@@ -75,12 +84,12 @@ def cloakroom() -> Cloakroom:
     return Cloakroom()
 
 
-def keep(log: Log) -> None:
+def keep(log: Log, files: Any = None) -> None:
     """Keep a log of this visitor for a page that is loaded anew; without a cookie nobody could claim it."""
     if _recognised():
-        cloakroom().keep(identity(), log)
+        cloakroom().keep(identity(), log, files)
 
 
-def kept(fingerprint: str) -> Log | None:
-    """A log that this browser brought before its page was loaded anew."""
+def kept(fingerprint: str) -> Kept | None:
+    """A log that this browser brought before its page was loaded anew, and its files."""
     return cloakroom().find(identity(), fingerprint)

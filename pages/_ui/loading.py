@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from offrl_core.importers import first_values
 from offrl_core.importers.step_mapping import StepMapping
 from offrl_core.temporary import no_room, temporary_directory
 
-from . import layout, mappings, state, work
+from . import browser, layout, mappings, state, work
 
 UPLOAD = "w:upload"  # session key of the upload that was taken last
 BY_CONTENT = ""
@@ -42,7 +42,9 @@ class Upload:
 
 
 def current_upload() -> Upload | None:
-    """The upload that was taken last."""
+    """The upload that was taken last; when the page was loaded anew since, that of the log on screen."""
+    if UPLOAD not in st.session_state and (kept := work.kept_files()):
+        st.session_state[UPLOAD] = replace(kept)
     return st.session_state.get(UPLOAD)
 
 
@@ -71,6 +73,11 @@ def render_upload() -> None:
     if upload is not None:
         read_if_asked(upload)
         _render_result(upload)
+    elif work.is_loaded():
+        st.caption(
+            ":material/info: The files of the log on screen are no longer here, only what was read from them. Drop them again to "
+            "read them as another format."
+        )
 
 
 def _formats() -> str:
@@ -114,6 +121,7 @@ def _read(upload: Upload) -> None:
     finally:
         bar.empty()
     work.show_log(log)
+    browser.keep(log, replace(upload))  # a copy: other tabs of this browser may read the same files another way
 
 
 def read_by_mapping(mapping: StepMapping, values: Sequence[Any]) -> None:

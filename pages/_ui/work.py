@@ -210,6 +210,17 @@ def log_after(changes: list[Any]) -> Log:
     return _loaded(_key_after(changes)) or chosen_log()
 
 
+def is_loaded() -> bool:
+    """Whether the log on screen was read from files of the visitor."""
+    return str(state.get("data")).startswith(UPLOAD_PREFIX)
+
+
+def kept_files() -> Any:
+    """What the log on screen was read from, where that is still kept for this browser; else None."""
+    found = browser.kept(_fingerprint_and_changes()[0]) if is_loaded() else None
+    return found and found.files
+
+
 def _fingerprint_and_changes() -> tuple[str, str]:
     fingerprint, _, text = str(state.get("data")).removeprefix(UPLOAD_PREFIX).partition(":")
     return fingerprint, text
@@ -225,7 +236,7 @@ def _loaded(key: str) -> Log | None:
     logs = state.uploads()
     fingerprint, _, text = key.partition(":")
     if fingerprint not in logs and (found := browser.kept(fingerprint)):
-        logs[fingerprint] = found
+        logs[fingerprint] = found.log
     if fingerprint not in logs:
         return None
     log: Log = logs[fingerprint]

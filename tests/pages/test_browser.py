@@ -45,6 +45,43 @@ def test_a_log_is_there_after_a_reload_for_the_browser_that_brought_it(app, monk
     assert stranger.session_state["data"] == "calculator"
 
 
+def after_a_reload(data: str):
+    """Data in a new session, as the address asks for it."""
+    return open_page(AppTest.from_file(APP, default_timeout=120), "data", data=data)
+
+
+def test_files_can_be_read_another_way_after_a_reload(app, monkeypatch):
+    monkeypatch.setattr(browser, "_cookie", lambda: generate_xsrf_token_string(TOKEN))
+    open_page(app, "data")
+    app.file_uploader[0].set_value(("a.jsonl", b'{"episode_id": "a", "t": 0, "action": "go"}', "text/plain")).run()
+    data = app.session_state["data"]
+    assert data.startswith("upload:")
+    again = after_a_reload(data)
+    again.selectbox(key="w:read_as").set_value("step_table").run()
+    assert not again.exception, again.exception
+    assert "chosen by hand" in texts(again)
+    app.run()
+    assert app.selectbox(key="w:read_as").value == "", "the first tab reads its files as before"
+    assert after_a_reload(data).selectbox(key="w:read_as")
+
+
+def test_where_only_the_log_is_left_the_files_are_asked_for_again(app, monkeypatch):
+    monkeypatch.setattr(browser, "_cookie", lambda: generate_xsrf_token_string(TOKEN))
+    open_page(app, "data")
+    log = make_log(episode("e", ("s", "a", 1.0)), name="mine")
+    browser.cloakroom().keep(browser._recognised(), log)
+    again = after_a_reload(f"upload:{log.fingerprint}")
+    assert not [box for box in again.selectbox if box.key == "w:read_as"]
+    assert "Drop them again to read them as another format" in texts(again)
+
+
+def test_files_stay_with_their_log_when_it_is_looked_at():
+    log, room = make_log(episode("e", ("s", "a", 1.0))), browser.Cloakroom()
+    room.keep("me", log, "files")
+    room.keep("me", log)
+    assert room.find("me", log.fingerprint).files == "files"
+
+
 def test_logs_are_kept_for_a_while_and_only_so_many(monkeypatch):
     logs = [make_log(episode("e", ("s", "a", float(i)))) for i in range(4)]
     room, now = browser.Cloakroom(), [0.0]
@@ -52,7 +89,8 @@ def test_logs_are_kept_for_a_while_and_only_so_many(monkeypatch):
     monkeypatch.setattr(browser, "MOST_KEPT", 3)
 
     def there():
-        return [room.find("me", log.fingerprint) is log for log in logs]
+        found = [room.find("me", log.fingerprint) for log in logs]
+        return [kept is not None and kept.log is log for kept, log in zip(found, logs, strict=True)]
 
     for log in logs[:3]:
         room.keep("me", log)
