@@ -1,5 +1,7 @@
 """Pick learners, set their parameters, read the result: tables are done before the page is drawn, networks train beside it."""
 
+from typing import Any
+
 import streamlit as st
 
 import offrl_core as orl
@@ -21,6 +23,8 @@ from pages._ui import (
     state,
     work,
 )
+
+REFUSED = "w:refused_effort"  # session key of a sentence about the number that was entered last
 
 
 def chosen_learners() -> list[str]:
@@ -62,26 +66,39 @@ def render_choice() -> list[str]:
     if right is not None:
         with right.container(horizontal=True):
             render_effort(draws, steps)
+    if refused := st.session_state.pop(REFUSED, ""):
+        layout.warning(refused)
     return learners
 
 
 def render_effort(draws: bool, steps: bool) -> None:
     """Seeds for learners that draw at random, a budget for those that take steps."""
     if draws:
-        st.number_input(
-            "Seeds", 1, state.MAX_SEEDS, **state.bound("seeds"), width=130, help="Trained as one computation."
-        )
+        help_text = f"Trained as one computation; {state.MAX_SEEDS} at most."
+        st.number_input("Seeds", 1, **_bound("seeds", state.MAX_SEEDS), width=130, help=help_text)
         st.number_input("First seed", 0, 2**31, **state.bound("seed"), width=130)
     if steps:
-        st.number_input(
-            "Budget (steps)",
-            1,
-            100_000,
-            step=500,
-            **state.bound("budget"),
-            width=160,
-            help="Most steps of each seed.",
-        )
+        help_text = f"Most steps of each seed; {state.MAX_STEPS:,} at most."
+        st.number_input("Budget (steps)", 1, step=500, **_bound("budget", state.MAX_STEPS), width=160, help=help_text)
+
+
+def _bound(name: str, most: int) -> dict[str, Any]:
+    """Bind a number that has an upper limit. A widget that knew it would only turn red beyond, and tell neither the visitor why
+    nor the server that anything was entered.
+    """
+    return state.bound(name) | {"on_change": _take_up_to, "args": (name, most)}
+
+
+def _take_up_to(name: str, most: int) -> None:
+    entered = st.session_state[f"w:{name}"]
+    if entered is None or entered <= most:
+        state.take(name)
+        return
+    what = {"seeds": "seeds", "budget": "steps for each seed"}[name]
+    st.session_state[REFUSED] = (
+        f"{entered:,} is more than the {most:,} {what} that one training may have, because all visitors share this machine. "
+        f"It was not taken; {state.get(name):,} still counts."
+    )
 
 
 def render_details(algorithm: str, model: TrainedModel | None, dataset: Dataset) -> None:

@@ -24,6 +24,7 @@ from offrl_core.worlds import WORLDS
 LINK_VERSION = "1"
 MAX_IN_ADDRESS = 4000  # characters of one field
 MAX_SEEDS = 32  # of one training
+MAX_STEPS = 100_000  # of each seed; learners take no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ FIELDS: dict[str, Field] = {
     "asked": Field(1.0, _number(-0.25, 1.25)),
     "split": Field("50", _one_of("50", "70", "0")),
     "seeds": Field(8, _whole(1, MAX_SEEDS)),
-    "budget": Field(2000, _whole(1, 100_000)),
+    "budget": Field(2000, _whole(1, MAX_STEPS)),
     "pins": Field("", _pins),
     "shown": Field(""),  # a learner; "" leaves it to the page, see model_choice.shown_learner
     "sort": Field("choice", _one_of("choice", "state", "visits", "overestimation", "unsupported")),

@@ -448,3 +448,17 @@ def test_pages_show_the_first_of_the_learners_where_the_visitor_chose_none_of_th
     app.multiselect(key="w:learners").set_value(["cql", "iql"]).run()
     app.switch_page("pages/shift.py").run()
     assert app.selectbox(key="w:shown").value == "cql"
+
+
+@pytest.mark.parametrize(("name", "before", "most"), [("budget", 2000, 100_000), ("seeds", 8, 32)])
+def test_a_number_beyond_its_limit_is_refused_in_words_and_the_one_before_stays(app, name, before, most):
+    open_page(app, "train", learners="cql_neural")
+    app.number_input(key=f"w:{name}").set_value(most + 1).run()
+    assert not app.exception, app.exception
+    assert f"{most + 1:,} is more than the {most:,}" in texts(app)
+    assert f"{before:,} still counts" in texts(app)
+    assert app.number_input(key=f"w:{name}").value == before
+    assert name not in app.query_params
+    app.number_input(key=f"w:{name}").set_value(most).run()
+    assert app.session_state[name] == most
+    assert "still counts" not in texts(app)
