@@ -157,6 +157,9 @@ def hatched_cells(cells: Sequence[tuple[float, float]], *, hatch: bool = True) -
     }
 
 
+CLICK_TARGETS = "cells"  # name of the markers that can be clicked, and say where they are
+
+
 def click_targets(
     columns: np.ndarray, rows: np.ndarray, customdata: list[list[str]], texts: list[str], size: int
 ) -> dict[str, Any]:
@@ -170,7 +173,7 @@ def click_targets(
         "customdata": customdata,
         "text": texts,
         "hovertemplate": "%{text}<extra></extra>",
-        "name": "cells",
+        "name": CLICK_TARGETS,
         "selected": {"marker": {"color": "rgba(0,0,0,0)"}},
         "unselected": {"marker": {"color": "rgba(0,0,0,0)"}},
     }

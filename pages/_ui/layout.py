@@ -12,6 +12,7 @@ import pyarrow as pa
 import streamlit as st
 
 from offrl_core.coverage_edits import CoverageEdit, DropAction
+from offrl_core.figures.theme import CLICK_TARGETS
 from offrl_core.glossary import TERMS
 from offrl_core.worlds import WORLDS, WorldSpec
 
@@ -23,6 +24,13 @@ EXPORT_CONFIG = CHART_CONFIG | {
     "displayModeBar": "hover",
     "modeBarButtons": [["toImage"]],
 }
+
+WIDEST_PHONE, PHONE_MARGINS = 640, 32  # pixels, as in style.css and as Streamlit leaves beside a page
+# It stays in sight while the map below it is scrolled.
+HOW_TO_READ = (
+    'content: "Scroll it sideways. A tap on a cell names its state."; '
+    "position: sticky; left: 0; font-size: 0.875rem; opacity: 0.75;"
+)
 
 
 def drawn(make: Callable[..., go.Figure], *contents: Any, **options: Any) -> go.Figure:
@@ -46,8 +54,7 @@ def render_figure(
     One that says how wide it must be (:func:`offrl_core.figures.theme.keep_width`) is scrolled sideways in a narrower place.
     """
     if figure.layout.meta:
-        frame = f".st-key-w-fig-{re.sub('[^a-zA-Z0-9_-]', '-', key)}"
-        st.html(f"<style>{frame} > * {{ min-width: {figure.layout.meta['min_width']}px; }}</style>")
+        _keep_wide(figure, key)
     if not select:
         config = (
             EXPORT_CONFIG | {"toImageButtonOptions": {"format": "svg", "filename": key}} if export else CHART_CONFIG
@@ -58,6 +65,17 @@ def render_figure(
         figure, key=f"w:fig:{key}", alt=alt, config=CHART_CONFIG, on_select="rerun", selection_mode="points"
     )
     return list(event["selection"]["points"]) if event else []
+
+
+def _keep_wide(figure: go.Figure, key: str) -> None:
+    """Keep a figure as wide as it must be; a map says on a phone how to read it, because its names are scrolled away."""
+    frame = f".st-key-w-fig-{re.sub('[^a-zA-Z0-9_-]', '-', key)}"
+    min_width = figure.layout.meta["min_width"]
+    style = f"{frame} > * {{ min-width: {min_width}px; }}"
+    if any(trace.name == CLICK_TARGETS for trace in figure.data):
+        too_narrow = min(min_width + PHONE_MARGINS - 1, WIDEST_PHONE)
+        style += f" @media (max-width: {too_narrow}px) {{ {frame}::before {{ {HOW_TO_READ} }} }}"
+    st.html(f"<style>{style}</style>")
 
 
 def pager(field: str, n_items: int, per_page: int, what: str) -> slice:

@@ -451,11 +451,13 @@ def test_a_finger_scrolls_over_maps_and_opens_their_cells(page):
     left, top = frame.evaluate(place)
     swipe(page, (300, 400), (150, 400))
     swipe(page, (200, 300), (200, 500))
+    assert "A tap on a cell names its state" in frame.evaluate("frame => getComputedStyle(frame, '::before').content")
     moved_left, moved_top = frame.evaluate(place)
     assert moved_left > left + 50
     assert moved_top < top - 50
     tap_cell(page, "q_maps", "mul: x, y known", "mul")
     page.get_by_role("heading", name="mul in mul: x, y known").wait_for()
+    frame.locator(".hovertext").get_by_text("mul: x, y known").wait_for()  # its name has been scrolled away
 
 
 def test_the_first_visitor_of_a_server_may_come_by_a_deep_link(browser, fresh_server):
