@@ -10,7 +10,20 @@ from offrl_core.dataset import Dataset
 from offrl_core.evaluation.diagnostics import sort_order, state_table
 from offrl_core.figures.heatmaps import make_q_maps
 from offrl_core.interfaces import TrainedModel
-from pages._ui import bands, evidence, grids, guess, layout, ledger, model_choice, navigation, state, sweeps, work
+from pages._ui import (
+    bands,
+    deployed,
+    evidence,
+    grids,
+    guess,
+    layout,
+    ledger,
+    model_choice,
+    navigation,
+    state,
+    sweeps,
+    work,
+)
 
 ROWS = 30
 MANY_STATES = 300  # above that, bands give the whole picture and the window shows one part of it
@@ -105,6 +118,7 @@ def render_page(now: work.Current) -> None:
         guess.render_why_none(algorithm)
         evidence.render_promise(dataset, model)
         ledger.render_total(dataset, model, deployment, state.get("min_count"))
+    deployed.render_changed_values(now, model, true_q)
     if model.q_values is not None or true_q is not None:
         render_values(now, model, true_q, supported)
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 import offrl_core as orl
+from offrl_core.arrays import FloatArray
 from offrl_core.dataset import Dataset
 from offrl_core.evaluation.course import Course, behavior_course, course
 from offrl_core.evaluation.exact import Truth
 from offrl_core.interfaces import TrainedModel
-from offrl_core.worlds import LOGGED_IN, WORLDS
+from offrl_core.worlds import LOGGED_IN, WORLDS, WorldSpec
 
 from . import layout, work
 
@@ -25,6 +27,7 @@ HEADINGS = {
     "cost on the way": ("cost", "What the steps before the last one cost, undiscounted."),
 }
 N_TRIAL = 500  # episodes of a sampled trial
+TOLD = 5e-4  # difference between two exact values; a smaller one would not be seen in three digits
 
 
 def render_deployed(now: work.Current, models: Mapping[str, TrainedModel], whose: str) -> None:
@@ -68,14 +71,38 @@ def changed_world(now: work.Current, models: Mapping[str, TrainedModel]) -> str:
         return ""
     who = "every policy" if len(moved) == len(models) > 1 else " and ".join(moved)
     return (
-        f"The log was written where {spec.situation(LOGGED_IN)}; here {spec.situation(here)}. No estimate from the log can know "
-        f"that the world has changed since: it judges {who} as if {spec.situation(LOGGED_IN)}, however narrow its interval."
+        f"{_then_and_here(spec, here)}. No estimate from the log can know that the world has changed since: it judges {who} as "
+        f"if {spec.situation(LOGGED_IN)}, however narrow its interval."
     )
+
+
+def render_changed_values(now: work.Current, model: TrainedModel, true_q: FloatArray | None) -> None:
+    """What no learned value can know: that actions are worth something else where the policy is deployed than where the log was
+    written; nothing where none is, or where nobody knows. ``true_q`` (S, A): exact Q where it is deployed.
+    """
+    if true_q is None:
+        return
+    spec, here = WORLDS[now.world], work.deployment(now.world)
+    known = now.dataset.valid_mask & ~np.isnan(true_q)
+    apart = np.abs(true_q - work.exact_q(now.dataset, model, LOGGED_IN))[known]
+    n_moved = int((apart > TOLD).sum())
+    if not n_moved:
+        return
+    learned = "" if model.q_values is None else f"; what was learned from it stands as if {spec.situation(LOGGED_IN)}"
+    layout.warning(
+        f"{_then_and_here(spec, here)}, which changes the exact value of {n_moved:,} of the {len(apart):,} pairs that can still "
+        f"be reached. The world has changed since, and no row of the log knows{learned}.",
+        icon=":material/public:",
+    )
+
+
+def _then_and_here(spec: WorldSpec, here: str) -> str:
+    return f"The log was written where {spec.situation(LOGGED_IN)}; here {spec.situation(here)}"
 
 
 def _has_moved(dataset: Dataset, model: TrainedModel, deployment: str) -> bool:
     here, then = (work.truth(dataset, model, name).mean_return for name in (deployment, LOGGED_IN))
-    return abs(here - then) > 5e-4
+    return abs(here - then) > TOLD
 
 
 def _render_trial(

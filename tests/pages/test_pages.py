@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -462,3 +463,28 @@ def test_a_number_beyond_its_limit_is_refused_in_words_and_the_one_before_stays(
     app.number_input(key=f"w:{name}").set_value(most).run()
     assert app.session_state[name] == most
     assert "still counts" not in texts(app)
+
+
+@pytest.mark.parametrize("learner", ["fqi", "bc"])
+@pytest.mark.parametrize("world", ["calculator", *OWN_WORLDS])
+def test_q_values_say_that_the_world_has_changed_exactly_where_a_value_has(app, world, learner):
+    spec = WORLDS[world]
+    if world == "calculator":  # the generated one has dials of its own
+        link, log = {"data": world}, orl.bundled_log(world)
+    else:
+        link = {"data": "generated", "gen_world": world, "gen_episodes": "200", "gen_seed": "1"}
+        log = orl.collect(world, n_episodes=200, seed=1)
+    open_page(app, "q_values", shown=learner, **link)
+    dataset = orl.frame(log)
+    model = orl.train(dataset, learner)
+    then = orl.exact_q_of(model, dataset, "works")
+    for deployment in spec.deployments:
+        app.session_state["deployment"] = deployment
+        app.run()
+        assert not app.exception, app.exception
+        apart = np.abs(orl.exact_q_of(model, dataset, deployment) - then)[dataset.valid_mask]
+        said = re.findall(r"changes the exact value of ([\d,]+) of the ([\d,]+) pairs that can still", texts(app))
+        expected = [(f"{(apart > 5e-4).sum():,}", f"{(~np.isnan(apart)).sum():,}")]
+        assert said == (expected if (apart > 5e-4).any() else [])
+        assert not said or f"here {spec.situation(deployment)}" in texts(app)
+        assert ("stands as if" in texts(app)) == (bool(said) and learner == "fqi")
