@@ -452,7 +452,8 @@ def test_files_of_several_formats_are_read_together() -> None:
     assert imported.records["source_file"].to_pylist() == ["a", "a", "b", "c", "c"]
     # What only one of the formats lacks is not said of the whole log.
     assert report.notes
-    assert all(note.startswith(("Trace schema (one", "OpenAI chat messages and")) for note in report.notes)
+    titles = tuple(IMPORTERS[name].title for name in ("trace_schema", "openai_chat"))
+    assert all(note.startswith(titles) for note in report.notes)
 
 
 def test_files_of_one_name_and_episodes_of_one_id_are_told_apart() -> None:
