@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from offrl_core.figures.theme import contrast
 from tests.traces import AIRLINE, shared_trace
 
 
@@ -381,6 +382,25 @@ def test_every_page_fits_every_screen(page):
             assert number.bounding_box()["width"] <= screen / 2 or screen > 640, (
                 f"{path}: a number has a row for itself"
             )
+
+
+# Colours of text and ground of what is filled with the primary colour, as six hexadecimal digits.
+FILLED = """() => [
+    ...document.querySelectorAll('[data-testid=stBaseButton-primary]'),
+    ...document.querySelectorAll('[data-testid=stMultiSelectTagsContainer] > span > span'),
+].map(e => [getComputedStyle(e.querySelector('p') ?? e).color, getComputedStyle(e).backgroundColor].map(
+    colour => '#' + colour.match(/[0-9]+/g).slice(0, 3).map(n => (+n).toString(16).padStart(2, '0')).join('')
+))"""
+
+
+@pytest.mark.parametrize("page", SCREENS.values(), ids=list(SCREENS), indirect=True)
+def test_what_is_filled_with_the_primary_colour_can_be_read(page):
+    page.goto("/train?learners=cql_neural&seed=5")
+    page.get_by_role("button", name="Train Neural CQL").wait_for()
+    settle(page)
+    filled = page.evaluate(FILLED)
+    assert len(filled) == 2
+    assert min(contrast(ink, ground) for ink, ground in filled) >= 4.5
 
 
 @pytest.mark.parametrize("page", [{"viewport": {"width": 1280, "height": 720}}], ids=["projector"], indirect=True)
