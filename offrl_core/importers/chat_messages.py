@@ -119,7 +119,7 @@ def _call(identity: Any, function: Any) -> Call:
     """One call from its id and ``{"name", "arguments"}``; anything else is kept as a call without a name."""
     if not isinstance(function, dict):
         return Call(label(identity), None, read_arguments(function))
-    arguments = read_arguments(first_of(function, ("arguments", "args", "input")))
+    arguments = read_arguments(first_of(function, ("arguments", "args", "input", "parameters", "kwargs")))
     return Call(label(identity), name_of(function.get("name")), arguments)
 
 

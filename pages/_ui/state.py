@@ -147,11 +147,12 @@ PLACES = (
 )
 OF_A_LOG = ("edits", *PLACES)
 
-# Session keys beside the fields: uploads by fingerprint, warnings of the link, choices for a log that isn't loaded yet, pages
-# that were opened without choices in their address while there were some, or while there were none, the page on which a widget
-# was drawn last, and the keys of widgets ("w:...").
+# Session keys beside the fields: uploads by fingerprint, warnings of the link, choices for a log that isn't loaded yet, the page
+# of the last run, what the address of a page without choices meant last (a page with none, or one on the way to those that the
+# app adds), the page on which a widget was drawn last, and the keys of widgets ("w:...").
 UPLOADS, WARNINGS, LOADED, AWAITED = "uploads", "link_warnings", "link_loaded", "link_awaited"
-PASSED, DEFAULTS = "link_passed", "link_defaults"
+LAST_PATH, BARE = "link_path", "link_bare"
+NO_CHOICES, ON_THE_WAY = "no choices", "on the way"
 DRAWN_ON = "widgets_drawn_on"
 
 
@@ -219,8 +220,13 @@ def load_link() -> None:
 
     What can't be read is said and replaced by its default.
     """
-    first = not st.session_state.get(LOADED)
-    if not first and (not _went_through_history() or _is_passed()):
+    first, opened = not st.session_state.get(LOADED), st.session_state.get(LAST_PATH) != _path()
+    st.session_state[LAST_PATH] = _path()
+    if not first and not _went_through_history():
+        if opened and not st.query_params and _choices():
+            _bare()[_path()] = ON_THE_WAY
+        return
+    if not first and not st.query_params and _bare().get(_path()) != NO_CHOICES:
         return
     st.session_state[LOADED] = True
     version = st.query_params.get("v", LINK_VERSION)
@@ -245,14 +251,9 @@ def _went_through_history() -> bool:
     return context is not None and context.is_history_navigation
 
 
-def _is_passed() -> bool:
-    """Whether this address only led to one with choices: the browser opens a page without any, and the app adds them."""
-    return not st.query_params and _path() in _paths(PASSED) - _paths(DEFAULTS)
-
-
-def _paths(key: str) -> set[str]:
-    paths: set[str] = st.session_state.setdefault(key, set())
-    return paths
+def _bare() -> dict[str, str]:
+    meanings: dict[str, str] = st.session_state.setdefault(BARE, {})
+    return meanings
 
 
 def _path() -> str:
@@ -305,14 +306,18 @@ def take_up(data: str) -> None:
 
 def write_link() -> None:
     """Write every field that differs from its default to the address bar."""
+    given, choices = st.query_params.to_dict(), _choices()
+    if not given and not choices:
+        _bare()[_path()] = NO_CHOICES
+    if given != choices:
+        st.query_params.from_dict(choices)
+
+
+def _choices() -> dict[str, str]:
+    """The text of every field that differs from its default, as far as it fits into an address."""
     values = {name: get(name) for name in FIELDS}
     texts = {name: str(value) for name, value in values.items() if value != FIELDS[name].default}
-    params = {name: text for name, text in texts.items() if _is_in_address(text)}
-    given = st.query_params.to_dict()
-    if not given:
-        _paths(PASSED if params else DEFAULTS).add(_path())
-    if given != params:
-        st.query_params.from_dict(params)
+    return {name: text for name, text in texts.items() if _is_in_address(text)}
 
 
 def full_link() -> str:

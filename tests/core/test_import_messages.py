@@ -852,6 +852,8 @@ def answers(*texts: str) -> dict[str, Any]:
     [
         (QWEN, {"x": 1}, "object", None),
         (QWEN.replace("\n", ""), {"x": 1}, "object", None),
+        (QWEN.replace("arguments", "parameters"), {"x": 1}, "object", None),
+        (QWEN.replace("arguments", "kwargs"), {"x": 1}, "object", None),
         (QWEN.replace("{", "{ ").replace("\n", "\r\n"), {"x": 1}, "object", None),
         ("<think>\nhm\n</think>" + QWEN + "<|im_end|>", {"x": 1}, "object", None),
         ("<tool_call>{'arguments': {'x': True}, 'name': 'f'}</tool_call>", {"x": True}, "python_literal",

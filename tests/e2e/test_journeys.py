@@ -104,6 +104,35 @@ def test_back_and_forward_undo_and_redo_choices_across_pages(page):
     page.wait_for_url(re.compile(r"/coverage\?edits=drop"))
 
 
+def test_back_and_forward_lose_no_choices_at_addresses_without_any(page):
+    page.goto("/coverage")
+    settle(page)
+    for name in ("Ceiling", "Coverage"):
+        page.get_by_role("link", name=name).click()
+        page.get_by_role("heading", name=name, level=1).wait_for()
+        settle(page)
+    page.get_by_test_id("stNumberInputField").fill("88")
+    page.get_by_test_id("stNumberInputField").press("Enter")
+    page.wait_for_url(re.compile("min_count=88"))
+    settle(page)
+    page.get_by_role("link", name="Ceiling").click()
+    page.wait_for_url(re.compile(r"/ceiling\?min_count=88"))
+    settle(page)
+    page.go_back()
+    page.wait_for_url(re.compile("min_count=88"))
+    page.goto("/q_values?min_count=240&guess=-0.7")
+    settle(page)
+    page.get_by_role("link", name="Evaluate").click()
+    page.wait_for_url(re.compile("/evaluate"))
+    page.go_back()
+    if "/evaluate" in page.url:  # the choices had already come into the address
+        page.go_back()
+    page.get_by_role("heading", name="Q-values", level=1).wait_for()
+    settle(page)
+    page.go_forward()
+    page.wait_for_url(re.compile(r"/evaluate\?.*min_count=240"))
+
+
 def test_an_engineers_file_from_upload_to_the_conversation_behind_a_cell(page):
     path = shared_trace(AIRLINE)
     page.goto("/data")

@@ -319,7 +319,7 @@ def test_the_condition_of_a_query_becomes_a_coverage_edit(app):
 def test_the_session_holds_nothing_but_fields_and_widgets(app):
     from pages._ui import state
 
-    known = {*state.FIELDS, state.UPLOADS, state.WARNINGS, state.LOADED, state.PASSED, state.DEFAULTS, state.DRAWN_ON}
+    known = {*state.FIELDS, state.UPLOADS, state.WARNINGS, state.LOADED, state.LAST_PATH, state.BARE, state.DRAWN_ON}
     for page in PAGES:
         open_page(app, page)
     strange = [key for key in list(app.session_state) if key not in known and not key.startswith(WIDGETS)]
