@@ -7,6 +7,7 @@ import streamlit as st
 
 import offrl_core as orl
 from offrl_core.coverage_edits import DropAction, edits_to_link
+from offrl_core.evaluation.ceiling import SAID
 from offrl_core.evaluation.exact import Truth
 from offrl_core.figures.overview import make_choice, make_success_by_task
 from offrl_core.story import Scene, about_bars, about_small_bars, tell
@@ -95,7 +96,7 @@ def render_choice(dataset, model, row: int, deployment: str) -> None:
     )
     st.html(picture)
     then = work.exact_q(dataset, model, LOGGED_IN)[row, columns]
-    moved = columns[(counts > 0) & (np.abs(exact - then) > 5e-4)]
+    moved = columns[(counts > 0) & (np.abs(exact - then) > SAID)]
     st.caption(about_bars([dataset.actions[a] for a in moved], SPEC.situation(deployment)))
 
 

@@ -50,6 +50,7 @@ class _Seat:
     holder: Task | None = None  # a learner that lives in this process and nowhere else
     deadline: float = FOREVER
     failed_starts: int = 0
+    pause: float = 0.0  # the last one between two starts
     pauses_until: float = 0.0
     idle_since: float = 0.0
 
@@ -165,7 +166,7 @@ class Foreman:
         if error is not None:
             self._lose_worker(seat, tasks)
         elif not tasks:
-            seat.warm, seat.failed_starts = True, 0
+            seat.warm, seat.failed_starts, seat.pause = True, 0, 0.0
         else:
             self._take_slices(seat, tasks, future.result())
 
@@ -176,11 +177,11 @@ class Foreman:
             self._strike(tasks)
             return
         seat.failed_starts += 1
-        pause = self._limits.pause_seconds * 2 ** (seat.failed_starts - 1)
-        seat.pauses_until = time.monotonic() + min(pause, LONGEST_PAUSE)
+        seat.pause = min(2 * seat.pause or self._limits.pause_seconds, LONGEST_PAUSE)
+        seat.pauses_until = time.monotonic() + seat.pause
         others_live = any(other.warm or other.future for other in self._seats)
         if seat.failed_starts >= MAX_FAILED_STARTS and not others_live:
-            seat.failed_starts, seat.pauses_until = 0, 0.0
+            seat.failed_starts, seat.pause, seat.pauses_until = 0, 0.0, 0.0
             for waiting in self._book.line.jobs():
                 self._end(waiting, "failed", "No worker process can be started here, so nothing can be trained.")
 

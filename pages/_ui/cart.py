@@ -117,22 +117,17 @@ def render_start() -> None:
         type="primary",
         icon=":material/play_arrow:",
         key="w:cart_learn",
-        on_click=_put_learning,
-        args=("1",),
+        on_click=state.put,
+        args=("cart_learning", "1"),
         help="Three learners, each from this log alone; some ten seconds of computing in all, a little at a time.",
     )
-
-
-def _put_learning(value: str) -> None:
-    state.put("cart_learning", value)
 
 
 def render_dials() -> None:
     """What can be changed beside the covered range."""
     more = st.popover("More", icon=":material/tune:", key="w:cart_more", on_change="rerun")
-    if (
-        not more.open
-    ):  # drawn before it is opened, fields would show their least values: the browser makes them only then
+    # Drawn before it is opened, fields would show their least values: the browser makes them only then.
+    if not more.open:
         return
     with more:
         st.number_input("Episodes of five steps", 10, 5000, step=100, **state.bound("cart_episodes"))
@@ -184,10 +179,20 @@ def render_progress(runs: dict[str, Sliced]) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if steps < total:
             if is_learning():
-                st.button("Stop", icon=":material/stop:", key="w:cart_stop", on_click=_put_learning, args=("stopped",))
+                st.button(
+                    "Stop",
+                    icon=":material/stop:",
+                    key="w:cart_stop",
+                    on_click=state.put,
+                    args=("cart_learning", "stopped"),
+                )
             else:
                 st.button(
-                    "Go on", icon=":material/play_arrow:", key="w:cart_go_on", on_click=_put_learning, args=("1",)
+                    "Go on",
+                    icon=":material/play_arrow:",
+                    key="w:cart_go_on",
+                    on_click=state.put,
+                    args=("cart_learning", "1"),
                 )
         seconds = sum(run.seconds for run in runs.values())
         said = "done" if steps == total else "learning" if is_learning() else "stopped"

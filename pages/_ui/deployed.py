@@ -12,6 +12,7 @@ from streamlit.delta_generator import DeltaGenerator
 import offrl_core as orl
 from offrl_core.arrays import FloatArray
 from offrl_core.dataset import Dataset
+from offrl_core.evaluation.ceiling import SAID
 from offrl_core.evaluation.course import Course, behavior_course, course
 from offrl_core.evaluation.exact import Truth
 from offrl_core.interfaces import TrainedModel
@@ -27,7 +28,6 @@ HEADINGS = {
     "cost on the way": ("cost", "What the steps before the last one cost, undiscounted."),
 }
 N_TRIAL = 500  # episodes of a sampled trial
-TOLD = 5e-4  # difference between two exact values; a smaller one would not be seen in three digits
 
 
 def render_deployed(now: work.Current, models: Mapping[str, TrainedModel], whose: str) -> None:
@@ -85,7 +85,7 @@ def render_changed_values(now: work.Current, model: TrainedModel, true_q: FloatA
     spec, here = WORLDS[now.world], work.deployment(now.world)
     known = now.dataset.valid_mask & ~np.isnan(true_q)
     apart = np.abs(true_q - work.exact_q(now.dataset, model, LOGGED_IN))[known]
-    n_moved = int((apart > TOLD).sum())
+    n_moved = int((apart > SAID).sum())
     if not n_moved:
         return
     learned = "" if model.q_values is None else f"; what was learned from it stands as if {spec.situation(LOGGED_IN)}"
@@ -102,7 +102,7 @@ def _then_and_here(spec: WorldSpec, here: str) -> str:
 
 def _has_moved(dataset: Dataset, model: TrainedModel, deployment: str) -> bool:
     here, then = (work.truth(dataset, model, name).mean_return for name in (deployment, LOGGED_IN))
-    return abs(here - then) > TOLD
+    return abs(here - then) > SAID
 
 
 def _render_trial(
